@@ -1,0 +1,232 @@
+"""Every error this package raises on purpose, as one tree.
+
+    SettleError                      code                    HTTP  exit
+    ├── InvalidRequest               invalid_request         400   2
+    │   ├── InvalidJson              invalid_json            400   2
+    │   ├── InvalidAmount            invalid_amount          400   2
+    │   ├── UnsupportedCurrency      unsupported_currency    400   2
+    │   ├── WindowOpen               window_open             400   2
+    │   └── InvalidConfig            invalid_config          400   2
+    ├── RunRefused                   run_refused             422   1
+    ├── ProcessorError               (status and body of the processor's answer)
+    │   ├── ProcessorRejected        processor_rejected      502   1
+    │   │   └── SettlementConflict   settlement_conflict     409   1
+    │   ├── ProtocolError            protocol_error          502   1
+    │   ├── ProcessorUnavailable     processor_unavailable   503   3
+    │   └── OutcomeUnknown           outcome_unknown         504   4
+    └── InvariantViolated            invariant_violated      500   1
+
+The codes are a contract with callers: they are never renamed. This module never imports another of the package's,
+and no message in it ever holds a secret.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class SettleError(Exception):
+    """The root: `str()` is one sentence for a person, `code` is stable for machines.
+
+    `retryable` says whether the same request can succeed later without anybody changing anything.
+    """
+
+    code: ClassVar[str]
+    http_status: ClassVar[int]
+    exit_code: ClassVar[int]
+    retryable: ClassVar[bool] = False
+
+    @property
+    def details(self) -> dict[str, object]:
+        """Further members of the error's JSON form; the keys are part of the contract."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldError:
+    """One field of a request that is missing or wrong."""
+
+    field: str
+    detail: str
+
+
+class InvalidRequest(SettleError):
+    """What the caller sent is wrong; every wrong field is named in `fields`."""
+
+    code = "invalid_request"
+    http_status = 400
+    exit_code = 2
+
+    def __init__(self, detail: str, *, fields: Iterable[FieldError] = ()) -> None:
+        super().__init__(detail)
+        self.fields = tuple(fields)
+
+    @property
+    def details(self) -> dict[str, object]:
+        if not self.fields:
+            return {}
+        return {"fields": [{"field": f.field, "detail": f.detail} for f in self.fields]}
+
+
+class InvalidJson(InvalidRequest):
+    """The text is not strict JSON: malformed, not UTF-8, a repeated member, NaN, too deep."""
+
+    code = "invalid_json"
+
+
+class InvalidAmount(InvalidRequest):
+    """A value that should be an amount is not an `int` of minor units within the range."""
+
+    code = "invalid_amount"
+
+
+class UnsupportedCurrency(InvalidRequest):
+    """A currency code that ISO 4217 gives no exponent for, or that is written wrongly."""
+
+    code = "unsupported_currency"
+
+
+class WindowOpen(InvalidRequest):
+    """The day asked for has not ended yet (with its grace), so its rows are not complete."""
+
+    code = "window_open"
+
+
+class InvalidConfig(InvalidRequest):
+    """A setting, from the environment or the configuration file, has no usable value."""
+
+    code = "invalid_config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One reason why a run cannot be settled.
+
+    `kind` is what the problem is about (`row`, `line` or `rate`), `subject` names it: a transaction id or a currency.
+    """
+
+    kind: str
+    subject: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.subject}: {self.detail}"
+
+
+class RunRefused(SettleError):
+    """The rows or the rates do not allow an exact settlement; nothing was sent.
+
+    `problems` holds the first of them, `problem_count` says how many there were in all.
+    """
+
+    code = "run_refused"
+    http_status = 422
+    exit_code = 1
+
+    def __init__(self, problems: Iterable[Problem], *, problem_count: int | None = None) -> None:
+        self.problems = tuple(problems)
+        self.problem_count = len(self.problems) if problem_count is None else problem_count
+        shown = "; ".join(str(problem) for problem in self.problems[:3])
+        more = f"; and {self.problem_count - 3} more" if self.problem_count > 3 else ""
+        super().__init__(f"settlement refused: {shown}{more}")
+
+    @property
+    def details(self) -> dict[str, object]:
+        listed = [{"kind": p.kind, "subject": p.subject, "detail": p.detail} for p in self.problems]
+        return {"problems": listed, "problem_count": self.problem_count}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Where and when an exchange with the processor failed: what its support asks for."""
+
+    method: str
+    path: str
+    request_id: str | None = None
+    attempt: int = 1
+    elapsed_ms: int = 0
+
+    def __str__(self) -> str:
+        seconds = f"{self.elapsed_ms // 1000}.{self.elapsed_ms % 1000:03d}"
+        return (
+            f"{self.method} {self.path}, attempt {self.attempt}, after {seconds} s, "
+            f"request id {self.request_id or 'none'}"
+        )
+
+
+class ProcessorError(SettleError):
+    """Anything that went wrong between us and the processor.
+
+    `status` is the HTTP status answered (None: there was no answer), `body` the start of the answer as text.
+    """
+
+    def __init__(
+        self, detail: str, *, exchange: Exchange | None = None, status: int | None = None, body: str = ""
+    ) -> None:
+        super().__init__(f"{detail} ({exchange})" if exchange else detail)
+        self.exchange = exchange
+        self.status = status
+        self.body = body
+
+    @property
+    def details(self) -> dict[str, object]:
+        details: dict[str, object] = {}
+        if self.status is not None:
+            details["processor_status"] = self.status
+        if self.exchange is not None:
+            details["request_id"] = self.exchange.request_id
+            details["attempt"] = self.exchange.attempt
+            details["elapsed_ms"] = self.exchange.elapsed_ms
+        return details
+
+
+class ProcessorRejected(ProcessorError):
+    """The processor refused the request for good: a 4xx that no retry changes."""
+
+    code = "processor_rejected"
+    http_status = 502
+    exit_code = 1
+
+
+class SettlementConflict(ProcessorRejected):
+    """The processor already holds another settlement under this account's and day's key; a person has to look."""
+
+    code = "settlement_conflict"
+    http_status = 409
+
+
+class ProtocolError(ProcessorError):
+    """The processor answered something its contract does not allow; the message names page, row and field."""
+
+    code = "protocol_error"
+    http_status = 502
+    exit_code = 1
+
+
+class ProcessorUnavailable(ProcessorError):
+    """The processor could not be asked within the retries and the deadline; nothing was settled."""
+
+    code = "processor_unavailable"
+    http_status = 503
+    exit_code = 3
+    retryable = True
+
+
+class OutcomeUnknown(ProcessorError):
+    """The settlement was sent and no certain answer came: it may or may not exist at the processor.
+
+    Asking again is safe, because the same bytes go out under the same idempotency key.
+    """
+
+    code = "outcome_unknown"
+    http_status = 504
+    exit_code = 4
+    retryable = True
+
+
+class InvariantViolated(SettleError):
+    """A check on money that can only fail through a bug of ours; never retried, nothing is sent."""
+
+    code = "invariant_violated"
+    http_status = 500
+    exit_code = 1

@@ -1,0 +1,127 @@
+"""The records that travel through a run, frozen: a transaction as pulled, a settlement as posted.
+
+All amounts are ISO 4217 minor units as `int`, except in `BalanceTransaction`, which holds what the processor's wire
+said. No record knows how it is transported or stored.
+"""
+
+from collections.abc import Mapping
+from datetime import date as Date
+from typing import Annotated
+
+import msgspec
+
+from paykit_settle.money import AMOUNT_MAX
+from paykit_settle.rates import Conversion
+from paykit_settle.window import Window
+
+_WireAmount = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+
+
+class BalanceTransaction(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One row of the account's balance, as the processor sent it (other members are left out).
+
+    `amount` and `fee` are in the processor's own scale of `currency`; `created` is in unix seconds.
+    `gc=False`: a row holds only texts and integers, so it can be part of no cycle.
+    """
+
+    id: _Name
+    type: _Name
+    amount: _WireAmount
+    currency: _Name
+    fee: _WireAmount
+    status: _Name
+    net: _WireAmount | None = None
+    created: int | None = None
+    reporting_category: str | None = None
+
+
+class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of one kind, counted and summed: the finest total that the run keeps.
+
+    `charged_count`/`charged` are the rows with amount ≥ 0, `refunded_count`/`refunded` those below.
+    """
+
+    currency: str
+    type: str
+    reporting_category: str | None
+    status: str
+    charged_count: int
+    charged: int
+    refunded_count: int
+    refunded: int
+    fees: int
+
+    @property
+    def count(self) -> int:
+        return self.charged_count + self.refunded_count
+
+    @property
+    def net(self) -> int:
+        return self.charged + self.refunded - self.fees
+
+
+class CurrencyTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What the available rows of one currency come to; net = charged + refunded - fees."""
+
+    currency: str
+    charged: int
+    refunded: int
+    fees: int
+    net: int
+
+
+class RollUp(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of one window, summed exactly: everything that came is in a group, by name.
+
+    `lines` are in order of currency. `settled` are the groups that make the lines, `pending` the rows that are not
+    available yet, `left_out` those that move the balance rather than make it; `unknown_types` names types that are
+    counted by their sign although we do not know them. `row_count` counts distinct rows, `repeat_count` rows that came
+    again, identical, and were counted once.
+    """
+
+    lines: tuple[CurrencyTotals, ...]
+    settled: tuple[RowGroup, ...]
+    pending: tuple[RowGroup, ...]
+    left_out: tuple[RowGroup, ...]
+    unknown_types: tuple[str, ...]
+    row_count: int
+    repeat_count: int
+
+
+class SettlementLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One currency of a settlement: its totals, and its net converted once into the settlement currency."""
+
+    currency: str
+    charged: int
+    refunded: int
+    fees: int
+    net: int
+    net_settlement: int
+    conversion: Conversion
+    """How net became net_settlement; the identity where the line is in the settlement currency or its net is 0."""
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """One account's day, settled: total_net = Σ net_settlement, in minor units of `settlement_currency`."""
+
+    account: str
+    date: Date
+    window: Window
+    settlement_currency: str
+    lines: tuple[SettlementLine, ...]
+    total_net: int
+    roll_up: RollUp
+    rates: Mapping[str, str] | None
+    """Base, as_of and source of the rate table that was used; None when no line needed one."""
+
+
+class PostedSettlement(msgspec.Struct, frozen=True, kw_only=True):
+    """The processor's answer to a settlement, beside what was sent. `status` is the processor's word."""
+
+    settlement_id: str
+    status: str
+    total_net: int
+    currency: str
+    idempotency_key: str
+    settlement: Settlement

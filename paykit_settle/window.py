@@ -1,0 +1,75 @@
+"""The day of an account as a half-open span of time, and which days may be settled yet.
+
+A day runs from local midnight to the next local midnight of the account's IANA zone, so it has 23, 24 or 25 hours and
+adjacent days tile without gap or overlap. The clock is always an argument.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from paykit_settle.errors import InvalidRequest, WindowOpen
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """`[start, end)`: aware datetimes in UTC, on whole seconds."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def start_unix_s(self) -> int:
+        return (self.start - _EPOCH) // timedelta(seconds=1)
+
+    @property
+    def end_unix_s(self) -> int:
+        return (self.end - _EPOCH) // timedelta(seconds=1)
+
+    def check_closed(self, now: datetime, *, grace: timedelta) -> None:
+        """Passes once the window has ended and its grace is over; `WindowOpen` says when that will be."""
+        closes = self.end + grace
+        if now < closes:
+            raise WindowOpen(
+                f"the window ends {self.end.isoformat()} and may be settled from {closes.isoformat()} on "
+                f"(now {now.astimezone(UTC).isoformat(timespec='seconds')})"
+            )
+
+
+def day_window(day: date, zone: ZoneInfo) -> Window:
+    """The window of one date: from its first instant in the zone to the first instant of the next date."""
+    try:
+        return Window(start=_first_instant(day, zone), end=_first_instant(day + timedelta(days=1), zone))
+    except OverflowError:
+        raise InvalidRequest(f"date {day.isoformat()} is outside the calendar") from None
+
+
+def _first_instant(day: date, zone: ZoneInfo) -> datetime:
+    # fold=0 takes the earlier of two midnights (clocks set back over midnight). Where midnight is skipped, the local
+    # time does not exist and fold=0 reads it with the offset before the change: the very instant of the jump.
+    return datetime.combine(day, time(0), tzinfo=zone).astimezone(UTC)
+
+
+def parse_date(text: object) -> date:
+    """Exactly `YYYY-MM-DD`; `ValueError` otherwise (ISO's week dates and short forms are refused too)."""
+    if type(text) is not str or len(text) != 10 or text[4] != "-" or text[7] != "-":
+        raise ValueError("must be a date like 2026-01-15")
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError("must be a date like 2026-01-15") from None
+
+
+def yesterday(now: datetime, zone: ZoneInfo) -> date:
+    """The date before today's in the account's zone, whatever zone the machine is in."""
+    return now.astimezone(zone).date() - timedelta(days=1)
+
+
+def load_zone(name: str) -> ZoneInfo:
+    """The IANA zone of that name; `InvalidRequest` naming it when there is none."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidRequest(f"unknown time zone {name!r:.60}: use an IANA name such as Europe/Berlin") from None
