@@ -157,7 +157,8 @@ class Exchange:
 class ProcessorError(SettleError):
     """Anything that went wrong between us and the processor.
 
-    `status` is the HTTP status answered (None: there was no answer), `body` the start of the answer as text.
+    `status` is the HTTP status answered (None: there was no answer), `body` the start of the answer as text,
+    `retry_after_s` how long the processor asked to be left alone.
     """
 
     def __init__(
@@ -167,6 +168,7 @@ class ProcessorError(SettleError):
         self.exchange = exchange
         self.status = status
         self.body = body
+        self.retry_after_s: int | None = None
 
     @property
     def details(self) -> dict[str, object]:

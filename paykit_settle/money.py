@@ -98,11 +98,12 @@ class ScaleProfile:
 
 
 def _rescale(amount: int, shift: int, currency: str) -> int:
+    factor: int = 10 ** abs(shift)
     if shift >= 0:
-        return amount * 10**shift
-    scaled, rest = divmod(amount, 10**-shift)
+        return amount * factor
+    scaled, rest = divmod(amount, factor)
     if rest:
-        raise InvalidAmount(f"{amount} {currency} is not a multiple of {10**-shift}, as the processor's scale demands")
+        raise InvalidAmount(f"{amount} {currency} is not a multiple of {factor}, as the processor's scale demands")
     return scaled
 
 

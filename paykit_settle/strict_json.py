@@ -103,11 +103,13 @@ def read_fields(
     """The members of a request object, each through its reader; every missing, wrong or unknown one is named.
 
     `fields` maps name → (reader, default), the default being `Required` for a member that must be there.
-    Raises `InvalidRequest` with one `FieldError` for each field at fault.
+    Raises `InvalidRequest` with one `FieldError` for each field at fault; a single fault keeps its own error class.
     """
     if not isinstance(value, dict):
         raise InvalidRequest(f"the body must be a JSON object, got {json_type(value)}")
-    members, faults = {}, []
+    members: dict[str, object] = {}
+    faults: list[FieldError] = []
+    kinds: set[type[InvalidRequest]] = set()
     for name, (reader, default) in fields.items():
         if name not in value:
             if default is Required:
@@ -119,9 +121,10 @@ def read_fields(
             members[name] = reader(value[name])
         except (ValueError, InvalidRequest) as error:
             faults.append(FieldError(field=name, detail=str(error)))
+            kinds.add(type(error) if isinstance(error, InvalidRequest) else InvalidRequest)
     if not allow_unknown:
         faults += [FieldError(field=name, detail="is unknown") for name in value if name not in fields]
     if faults:
         named = "; ".join(f"{fault.field} {fault.detail}" for fault in faults)
-        raise InvalidRequest(named, fields=faults)
+        raise (kinds.pop() if len(faults) == 1 and kinds else InvalidRequest)(named, fields=faults)
     return members

@@ -1,0 +1,78 @@
+"""What the command line prints: statements for people, or one JSON object a line for machines.
+
+Answers go to standard output, errors to standard error for people and to standard output for machines.
+"""
+
+import json
+import sys
+from datetime import date
+
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+
+from paykit_settle.errors import RunRefused, SettleError
+from paykit_settle.models import PostedSettlement, Settlement
+from paykit_settle.money import ScaleProfile, format_amount
+from paykit_settle.report import posted_json, settlement_json
+from paykit_settle.terminal import settlement_table
+from paykit_settle.wire import encode_body, settlement_key, settlement_payload
+
+
+class Output:
+    """One command's output, in one of the two forms."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._console = Console(highlight=False, soft_wrap=False)
+
+    def say(self, text: str) -> None:
+        """A remark for people; nothing in JSON."""
+        if not self._as_json:
+            print(text, flush=True)
+
+    def warn(self, text: str) -> None:
+        """A remark on standard error, in both forms."""
+        print(text, file=sys.stderr, flush=True)
+
+    def posted(self, posted: PostedSettlement) -> None:
+        """A settlement and the processor's answer to it."""
+        if self._as_json:
+            self._line(posted_json(posted))
+            return
+        self._show(settlement_table(posted.settlement))
+        total = format_amount(posted.total_net, posted.currency)
+        self.say(
+            f"\nThe processor answered: {posted.settlement_id} {posted.status}, "
+            f"total_net {posted.total_net} {posted.currency} ({total})"
+        )
+
+    def dry_run(self, settlement: Settlement, scale: ScaleProfile) -> None:
+        """What would be posted, byte for byte, under which key."""
+        payload = settlement_payload(settlement, scale)
+        key = settlement_key(settlement.account, settlement.date)
+        if self._as_json:
+            self._line({"dry_run": True, "idempotency_key": key, "payload": payload, **settlement_json(settlement)})
+            return
+        self._show(settlement_table(settlement))
+        self.say(f"\nDry run: nothing was posted. POST /v1/settlements\nIdempotency-Key: {key}\n")
+        self.say(encode_body(payload).decode("ascii"))
+
+    def error(self, error: SettleError, *, day: date | None = None) -> None:
+        """Why something was not done, with every problem named."""
+        if self._as_json:
+            about = {"date": day.isoformat()} if day else {}
+            self._line({"error": error.code, "detail": str(error), **about, **error.details})
+            return
+        about = f"{day.isoformat()} " if day else ""
+        self.warn(f"{about}{error.code}: {error}")
+        if isinstance(error, RunRefused):
+            for problem in error.problems:
+                self.warn(f"  {problem}")
+
+    def _line(self, value: object) -> None:
+        print(json.dumps(value, allow_nan=False), flush=True)
+
+    def _show(self, renderable: RenderableType) -> None:
+        # A terminal that is too narrow gets long lines: an amount is never cut.
+        needed = Measurement.get(self._console, self._console.options.update(width=1000), renderable).maximum
+        self._console.print(renderable, width=max(self._console.width, needed), crop=False, soft_wrap=False)

@@ -1,0 +1,141 @@
+"""Settings: the only reader of the environment and of the configuration file.
+
+A flag of the command line wins over the environment, the environment over the file, the file over the default. Every
+setting is checked when it is read, and an error names where the value came from, never the API key.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+
+from paykit_settle.client import PAGE_SIZE_MAX, PAGES_MAX, ProcessorClient
+from paykit_settle.endpoint import check_api_key, check_base_url
+from paykit_settle.errors import InvalidConfig, SettleError
+from paykit_settle.money import ScaleProfile, canonical_currency
+from paykit_settle.retry import RetryPolicy
+from paykit_settle.run import RunOptions
+from paykit_settle.window import load_zone
+
+ENV_PREFIX = "PAYKIT_"
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+Bound = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting, with its unit last in its name. `docs/configuration.md` lists them; a test holds it to this."""
+
+    processor_url: str = "http://127.0.0.1:8787"
+    processor_key: str | None = field(default=None, repr=False)
+    zone: str = "Etc/UTC"
+    grace_s: Bound = 300
+    rates_base: str = "usd"
+    rate_age_max_h: Bound = 120
+    rate_ahead_max_h: Bound = 24
+    page_size: Annotated[int, msgspec.Meta(ge=1, le=PAGE_SIZE_MAX)] = PAGE_SIZE_MAX
+    pages_max: Count = PAGES_MAX
+    pull_deadline_s: Count = 3600
+    attempts_max: Annotated[int, msgspec.Meta(ge=1, le=20)] = 5
+    request_timeout_s: Count = 20
+    request_deadline_s: Count = 60
+    retry_after_max_s: Bound = 30
+    request_body_bytes_max: Count = 1024 * 1024
+    scales: dict[str, int] = field(default_factory=dict)
+
+    def run_options(self) -> RunOptions:
+        """The part of the settings that decides how a day is settled."""
+        return RunOptions(
+            zone=self.zone,
+            grace_s=self.grace_s,
+            rate_age_max_h=self.rate_age_max_h,
+            rate_ahead_max_h=self.rate_ahead_max_h,
+            rates_base=self.rates_base,
+            page_size=self.page_size,
+            pull_deadline_s=self.pull_deadline_s,
+            scale=ScaleProfile(overrides=self.scales),
+        )
+
+    def make_client(self) -> ProcessorClient:
+        """A client of the configured processor; `InvalidConfig` for an unusable URL or key."""
+        policy = RetryPolicy(
+            attempts_max=self.attempts_max,
+            request_timeout_s=self.request_timeout_s,
+            deadline_s=self.request_deadline_s,
+            retry_after_max_s=self.retry_after_max_s,
+        )
+        return ProcessorClient(self.processor_url, api_key=self.processor_key, policy=policy, pages_max=self.pages_max)
+
+    def check_client(self) -> None:
+        """`InvalidConfig` now rather than at the first request, if the processor's URL or key is unusable."""
+        _, loopback = check_base_url(self.processor_url)
+        check_api_key(self.processor_key, loopback=loopback)
+
+
+def load_settings(
+    environ: Mapping[str, str],
+    *,
+    config_file: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Settings:
+    """The settings from file, environment and flags; a flag that is None was not given.
+
+    The file is TOML with the names of `Settings`; a name it does not know is `InvalidConfig`, and so is an unusable
+    value. An environment variable is `PAYKIT_` and the name in capitals; `scales` there reads `isk=2,ugx=2`.
+    """
+    hints = get_type_hints(Settings, include_extras=True)
+    values: dict[str, object] = {}
+    for name, value in _read_file(config_file).items():
+        if name not in hints:
+            raise InvalidConfig(f"{config_file}: unknown setting {name!r:.60}")
+        values[name] = _convert(value, hints[name], name, source=str(config_file), strict=True)
+    for name, hint in hints.items():
+        variable = ENV_PREFIX + name.upper()
+        if (text := environ.get(variable)) is not None:
+            value = _parse_scales(text) if name == "scales" else text
+            values[name] = _convert(value, hint, name, source=variable, strict=False)
+    values |= {name: value for name, value in (overrides or {}).items() if value is not None}
+    settings = Settings(**values)  # type: ignore[arg-type]  # each value was converted to its field's type
+    _check(settings)
+    return settings
+
+
+def setting_names() -> list[str]:
+    """The names of all settings, in order."""
+    return [setting.name for setting in fields(Settings)]
+
+
+def _read_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path} is not TOML: {error}") from None
+
+
+def _convert(value: object, hint: object, name: str, *, source: str, strict: bool) -> object:
+    try:
+        return msgspec.convert(value, hint, strict=strict)
+    except msgspec.ValidationError as error:
+        raise InvalidConfig(f"{source}: {name}: {error}") from None
+
+
+def _parse_scales(text: str) -> dict[str, object]:
+    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+    return {code.strip(): decimals.strip() for code, _, decimals in pairs}
+
+
+def _check(settings: Settings) -> None:
+    try:
+        load_zone(settings.zone)
+        canonical_currency(settings.rates_base)
+        ScaleProfile(overrides=settings.scales)
+    except SettleError as error:
+        raise InvalidConfig(str(error)) from None

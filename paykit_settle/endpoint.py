@@ -1,0 +1,52 @@
+"""Where the processor is and how we are let in, checked before anything is sent.
+
+No message here repeats what it refuses: a URL may hold a password, and a key is a secret.
+"""
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from paykit_settle.errors import InvalidConfig
+
+LOOPBACK_API_KEY = "sk_test_paykit"
+"""The key used when none is given; for a processor on this machine only."""
+
+
+def check_base_url(base_url: str) -> tuple[str, bool]:
+    """The URL without a slash at its end, and whether it names this machine; `InvalidConfig` otherwise."""
+    try:
+        url = urlsplit(base_url)
+        port_is_valid = url.port is None or url.port > 0
+    except ValueError:
+        port_is_valid = False
+    if not port_is_valid or not base_url.isascii() or not base_url.isprintable() or " " in base_url:
+        raise InvalidConfig("processor URL is not a URL")
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise InvalidConfig("processor URL must start with http:// or https:// and name a host")
+    if "@" in url.netloc or "?" in base_url or "#" in base_url:
+        raise InvalidConfig("processor URL must hold no user, password, query or fragment")
+    return base_url.rstrip("/"), is_loopback(url.hostname)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, by name or by address, is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_api_key(api_key: str | None, *, loopback: bool) -> str:
+    """The key to use; None stands for `LOOPBACK_API_KEY`, and is `InvalidConfig` for a processor elsewhere."""
+    if api_key is None:
+        if not loopback:
+            raise InvalidConfig("a processor that is not on this machine needs its API key (PAYKIT_PROCESSOR_KEY)")
+        return LOOPBACK_API_KEY
+    if not is_header_safe(api_key) or " " in api_key:
+        raise InvalidConfig("the processor's API key must be printable ASCII without spaces")
+    return api_key
+
+
+def is_header_safe(text: str) -> bool:
+    """Whether a text may be the value of a header as it is."""
+    return bool(text) and text.isascii() and text.isprintable() and text == text.strip()

@@ -1,0 +1,125 @@
+"""The story of a run on one screen: pull the window, roll it up, convert, post.
+
+Nothing is sent before the whole window was read and every check on money has passed; what is sent is one body under
+one key that follow from the account and the date alone, so a repeat can never settle twice.
+"""
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from datetime import date as Date
+
+from paykit_settle.client import PAGE_SIZE_MAX, ProcessorClient
+from paykit_settle.errors import ProcessorUnavailable
+from paykit_settle.models import PostedSettlement, RollUp, Settlement
+from paykit_settle.money import ScaleProfile
+from paykit_settle.rates import Rates
+from paykit_settle.run_request import make_run_request
+from paykit_settle.settlement import Accumulator, needs_rates, settle
+from paykit_settle.window import Window, day_window, load_zone
+from paykit_settle.wire import encode_body, settlement_key, settlement_payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How an account is settled: its zone and scales, the age a rate may have, and the bounds of a pull."""
+
+    zone: str = "Etc/UTC"
+    grace_s: int = 300
+    rate_age_max_h: int = 120
+    rate_ahead_max_h: int = 24
+    rates_base: str = "usd"
+    page_size: int = PAGE_SIZE_MAX
+    pull_deadline_s: int = 3600
+    scale: ScaleProfile = field(default_factory=ScaleProfile)
+
+
+_DEFAULT_OPTIONS = RunOptions()
+
+
+async def run_settlement(
+    client: ProcessorClient,
+    rates: Rates | None,
+    account: str,
+    date: Date | str,
+    settlement_currency: str = "usd",
+    *,
+    options: RunOptions = _DEFAULT_OPTIONS,
+    now: datetime | None = None,
+) -> PostedSettlement:
+    """Settles one account's day at the processor, and gives its answer.
+
+    Asking again posts the same bytes under the same key, which the processor answers with the same settlement.
+    Raises what `build_settlement` and `ProcessorClient.post` raise; after `OutcomeUnknown` simply ask again.
+    """
+    settlement = await build_settlement(client, rates, account, date, settlement_currency, options=options, now=now)
+    return await post_settlement(client, settlement, scale=options.scale)
+
+
+async def build_settlement(
+    client: ProcessorClient,
+    rates: Rates | None,
+    account: str,
+    date: Date | str,
+    settlement_currency: str = "usd",
+    *,
+    options: RunOptions = _DEFAULT_OPTIONS,
+    now: datetime | None = None,
+    allow_open: bool = False,
+) -> Settlement:
+    """Reads the whole day and computes its settlement; posts nothing.
+
+    `rates=None` asks the processor for the day's table, if any line needs one. `now` is the clock (default: the
+    system's); a day that has not ended is `WindowOpen` unless `allow_open`. Raises `InvalidRequest` for a wrong
+    argument, `RunRefused` for rows or rates that allow no exact settlement, a `ProcessorError` when the day could not
+    be read whole.
+    """
+    request = make_run_request(account, date, settlement_currency)
+    window = day_window(request.date, load_zone(options.zone))
+    if not allow_open:
+        window.check_closed(now or datetime.now(UTC), grace=timedelta(seconds=options.grace_s))
+    totals = await _pull(client, request.account, window, options)
+    if needs_rates(totals, request.settlement_currency):
+        if rates is None:
+            rates = await client.rates(base=options.rates_base, day=request.date)
+        rates.check_age(
+            window.end,
+            behind=timedelta(hours=options.rate_age_max_h),
+            ahead=timedelta(hours=options.rate_ahead_max_h),
+        )
+    return settle(
+        totals,
+        rates,
+        account=request.account,
+        date=request.date,
+        window=window,
+        settlement_currency=request.settlement_currency,
+    )
+
+
+async def post_settlement(client: ProcessorClient, settlement: Settlement, *, scale: ScaleProfile) -> PostedSettlement:
+    """Posts a settlement under the key of its account and date; `InvalidAmount` if `scale` cannot express it."""
+    body = encode_body(settlement_payload(settlement, scale))
+    key = settlement_key(settlement.account, settlement.date)
+    settlement_id, status = await client.create_settlement(body, idempotency_key=key)
+    return PostedSettlement(
+        settlement_id=settlement_id,
+        status=status,
+        total_net=settlement.total_net,
+        currency=settlement.settlement_currency,
+        idempotency_key=key,
+        settlement=settlement,
+    )
+
+
+async def _pull(client: ProcessorClient, account: str, window: Window, options: RunOptions) -> RollUp:
+    accumulator = Accumulator(window=window, scale=options.scale)
+    try:
+        async with asyncio.timeout(options.pull_deadline_s):
+            async with aclosing(client.pages(account, window=window, page_size=options.page_size)) as pages:
+                async for page in pages:
+                    accumulator.add(page.rows)
+    except TimeoutError:
+        raise ProcessorUnavailable(f"the day could not be read within {options.pull_deadline_s} s") from None
+    return accumulator.finish()

@@ -1,0 +1,49 @@
+"""What a run is asked for: account, date, settlement currency; read from JSON or from arguments, checked once."""
+
+from dataclasses import dataclass
+from datetime import date as Date
+
+from paykit_settle.money import canonical_currency
+from paykit_settle.strict_json import Required, json_type, read_fields
+from paykit_settle.window import parse_date
+
+NAME_LENGTH_MAX = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One account's day, to be settled in one currency (canonical form)."""
+
+    account: str
+    date: Date
+    settlement_currency: str = "usd"
+
+
+def read_run_request(value: object) -> RunRequest:
+    """A run request from its parsed JSON; `InvalidRequest` names every missing, wrong or unknown field."""
+    members = read_fields(
+        value,
+        {
+            "account": (check_name, Required),
+            "date": (parse_date, Required),
+            "settlement_currency": (canonical_currency, "usd"),
+        },
+    )
+    return RunRequest(**members)  # type: ignore[arg-type]  # the readers above give these very types
+
+
+def make_run_request(account: str, date: Date | str, settlement_currency: str) -> RunRequest:
+    """The same from Python values; `InvalidRequest` names every wrong one."""
+    text = date.isoformat() if isinstance(date, Date) else date
+    return read_run_request({"account": account, "date": text, "settlement_currency": settlement_currency})
+
+
+def check_name(value: object) -> str:
+    """An account's name: 1 to 255 characters, none of them a control character; `ValueError` otherwise."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be text, got {json_type(value)}")
+    if not 1 <= len(value) <= NAME_LENGTH_MAX or not value.strip():
+        raise ValueError(f"must be 1 to {NAME_LENGTH_MAX} characters, not all blank")
+    if any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or 0xD800 <= ord(char) < 0xE000 for char in value):
+        raise ValueError("must hold no control character")
+    return value
