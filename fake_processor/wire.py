@@ -68,8 +68,9 @@ def invalid(message: str, *, param: str, code: str = "parameter_invalid") -> Ref
 
 
 def json_answer(value: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
-    """`value` as JSON. A row put in by a test is written as it is, whatever its types."""
-    return Answer(status=status, body=json.dumps(value).encode("ascii"), headers=dict(headers or {}))
+    """`value` as one line of JSON. A row put in by a test is written as it is, whatever its types."""
+    body = f"{json.dumps(value)}\n".encode("ascii")
+    return Answer(status=status, body=body, headers=dict(headers or {}))
 
 
 def refusal_answer(refusal: Refusal) -> Answer:

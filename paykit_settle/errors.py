@@ -5,8 +5,16 @@
     │   ├── InvalidJson              invalid_json            400   2
     │   ├── InvalidAmount            invalid_amount          400   2
     │   ├── UnsupportedCurrency      unsupported_currency    400   2
+    │   ├── InvalidKey               invalid_key             400   2
+    │   ├── EmptyLines               empty_lines             400   2
     │   ├── WindowOpen               window_open             400   2
     │   └── InvalidConfig            invalid_config          400   2
+    ├── IdempotencyConflict          idempotency_conflict    409   1
+    ├── AccountConflict              account_conflict        409   1
+    ├── AccountNotFound              account_not_found       404   1
+    ├── UnknownAccount               unknown_account         422   1
+    ├── InsufficientFunds            insufficient_funds      422   1
+    ├── BalanceOutOfRange            balance_out_of_range    422   1
     ├── RunRefused                   run_refused             422   1
     ├── ProcessorError               (status and body of the processor's answer)
     │   ├── ProcessorRejected        processor_rejected      502   1
@@ -14,6 +22,12 @@
     │   ├── ProtocolError            protocol_error          502   1
     │   ├── ProcessorUnavailable     processor_unavailable   503   3
     │   └── OutcomeUnknown           outcome_unknown         504   4
+    ├── StoreError                   (something is wrong with the database, not with the request)
+    │   ├── StoreFull                store_full              503   3
+    │   ├── StoreBusy                store_busy              503   3
+    │   ├── StoreUnavailable         store_unavailable       503   3
+    │   └── DatabaseUnusable         database_unusable       500   2
+    │       └── DatabaseTooNew       database_too_new        500   2
     └── InvariantViolated            invariant_violated      500   1
 
 The codes are a contract with callers: they are never renamed. This module never imports another of the package's,
@@ -86,6 +100,18 @@ class UnsupportedCurrency(InvalidRequest):
     code = "unsupported_currency"
 
 
+class InvalidKey(InvalidRequest):
+    """An idempotency key or an id is missing, blank, too long, or holds characters that no log can show."""
+
+    code = "invalid_key"
+
+
+class EmptyLines(InvalidRequest):
+    """A credit without lines: it would book nothing and still use up its key."""
+
+    code = "empty_lines"
+
+
 class WindowOpen(InvalidRequest):
     """The day asked for has not ended yet (with its grace), so its rows are not complete."""
 
@@ -96,6 +122,54 @@ class InvalidConfig(InvalidRequest):
     """A setting, from the environment or the configuration file, has no usable value."""
 
     code = "invalid_config"
+
+
+class IdempotencyConflict(SettleError):
+    """The key was used before, for another request; nothing was done, and the first answer is not given away."""
+
+    code = "idempotency_conflict"
+    http_status = 409
+    exit_code = 1
+
+
+class AccountConflict(SettleError):
+    """An account of that name exists already, with other terms (another currency or floor)."""
+
+    code = "account_conflict"
+    http_status = 409
+    exit_code = 1
+
+
+class AccountNotFound(SettleError):
+    """The account asked for does not exist: missing is not a balance of 0."""
+
+    code = "account_not_found"
+    http_status = 404
+    exit_code = 1
+
+
+class UnknownAccount(SettleError):
+    """A journal names an account that the tenant does not have in that currency; nothing was booked."""
+
+    code = "unknown_account"
+    http_status = 422
+    exit_code = 1
+
+
+class InsufficientFunds(SettleError):
+    """The transfer would take its source below the floor of the account; nothing was booked."""
+
+    code = "insufficient_funds"
+    http_status = 422
+    exit_code = 1
+
+
+class BalanceOutOfRange(SettleError):
+    """The booking would take a balance beyond the range of an amount; nothing was booked."""
+
+    code = "balance_out_of_range"
+    http_status = 422
+    exit_code = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +298,51 @@ class OutcomeUnknown(ProcessorError):
     http_status = 504
     exit_code = 4
     retryable = True
+
+
+class StoreError(SettleError):
+    """The database could not do what was asked; nothing was half done."""
+
+    http_status = 503
+    exit_code = 3
+    retryable = True
+    retry_after_s: ClassVar[int | None] = None
+
+
+class StoreFull(StoreError):
+    """More work waits for the writer than its queue may hold; this request was not taken in."""
+
+    code = "store_full"
+    retry_after_s = 1
+
+
+class StoreBusy(StoreError):
+    """Another process held the database's write lock for longer than we wait; it says nothing about balances."""
+
+    code = "store_busy"
+    retry_after_s = 2
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot write now: the disk is full or broken, or the service is closing."""
+
+    code = "store_unavailable"
+    retry_after_s = 5
+
+
+class DatabaseUnusable(StoreError):
+    """The file cannot be opened as a ledger of this program; no retry changes that."""
+
+    code = "database_unusable"
+    http_status = 500
+    exit_code = 2
+    retryable = False
+
+
+class DatabaseTooNew(DatabaseUnusable):
+    """The file was migrated by a newer version of the program, so this one must not touch it."""
+
+    code = "database_too_new"
 
 
 class InvariantViolated(SettleError):

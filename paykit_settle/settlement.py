@@ -59,10 +59,11 @@ class Accumulator:
     def add(self, transactions: Iterable[BalanceTransaction]) -> None:
         """Counts the rows, an identical repeat of an id once; problems are kept for `finish`."""
         for row in transactions:
-            first = self._seen.setdefault(row.id, row)
-            if first is not row:
+            first = self._seen.get(row.id)
+            if first is not None:
                 self._add_repeat(first, row)
                 continue
+            self._seen[row.id] = row
             try:
                 currency = canonical_currency(row.currency)
                 amount = self._scale.from_wire(row.amount, currency)

@@ -62,6 +62,12 @@ async def test_other_key_is_turned_away_and_never_written_back(client: httpx.Asy
     assert "abcdefgh" not in answer.text
 
 
+async def test_key_too_short_to_be_cut_is_not_shown_at_all(client: httpx.AsyncClient) -> None:
+    answer = await client.get(URL, headers={"Authorization": "Bearer qzx"})
+    assert answer.status_code == 401
+    assert "qzx" not in answer.text
+
+
 async def test_only_listed_keys_are_let_in_when_there_is_a_list() -> None:
     async with FakeProcessor(api_keys=["sk_one"]) as fake, httpx.AsyncClient(base_url=fake.url) as client:
         assert (await client.get(URL, headers={"Authorization": "Bearer sk_one"})).status_code == 200

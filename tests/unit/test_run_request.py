@@ -1,0 +1,85 @@
+"""A run's three arguments, from JSON and from Python: both ways must refuse the same things and name them.
+
+Without these, a wrong date or an odd account would reach the processor, or one wrong field would hide another.
+"""
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from paykit_settle.days import DAYS_MAX, resolve_days
+from paykit_settle.errors import InvalidRequest, UnsupportedCurrency
+from paykit_settle.run_request import NAME_LENGTH_MAX, RunRequest, make_run_request, read_run_request
+from paykit_settle.window import load_zone
+
+
+def test_request_is_read_with_its_default_currency() -> None:
+    expected = RunRequest(account="acct_123", date=date(2026, 1, 15), settlement_currency="usd")
+    assert read_run_request({"account": "acct_123", "date": "2026-01-15"}) == expected
+    assert make_run_request("acct_123", date(2026, 1, 15), "USD") == expected
+    assert make_run_request("acct_123", "2026-01-15", "usd") == expected
+
+
+def test_every_wrong_field_is_named() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_run_request({"account": 5, "date": "yesterday", "settlement_currency": True, "retry": 1})
+    assert [fault.field for fault in caught.value.fields] == ["account", "date", "settlement_currency", "retry"]
+
+
+def test_missing_fields_are_named() -> None:
+    with pytest.raises(InvalidRequest, match=r"account is missing; date is missing"):
+        read_run_request({})
+
+
+def test_unsupported_currency_has_its_own_code() -> None:
+    with pytest.raises(UnsupportedCurrency):
+        make_run_request("acct_123", "2026-01-15", "xqq")
+
+
+@pytest.mark.parametrize(
+    "account", ["", " ", "a\nb", "a\x00b", "a\x7f", "a\x85b", "\ud800", "x" * (NAME_LENGTH_MAX + 1), None]
+)
+def test_odd_account_is_refused(account: object) -> None:
+    with pytest.raises(InvalidRequest, match="account"):
+        make_run_request(account, "2026-01-15", "usd")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("account", ["a&b=c", "été", "x" * NAME_LENGTH_MAX, "a/b?c#d"])
+def test_unusual_account_is_accepted(account: str) -> None:
+    assert make_run_request(account, "2026-01-15", "usd").account == account
+
+
+NOW = datetime(2026, 1, 16, 1, 0, tzinfo=UTC)
+ZONE = load_zone("Etc/UTC")
+
+
+def _days(**words: str | None) -> list[str]:
+    arguments = {"date": None, "first": None, "last": None} | words
+    return [day.isoformat() for day in resolve_days(**arguments, now=NOW, zone=ZONE)]
+
+
+def test_a_date_a_word_or_a_range_are_days_in_order() -> None:
+    assert _days(date="2026-01-10") == ["2026-01-10"]
+    assert _days(date="yesterday") == ["2026-01-15"]
+    assert _days(first="2026-01-13", last="yesterday") == ["2026-01-13", "2026-01-14", "2026-01-15"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {},
+        {"first": "2026-01-13"},
+        {"last": "2026-01-13"},
+        {"date": "2026-01-13", "first": "2026-01-13", "last": "2026-01-13"},
+        {"first": "2026-01-14", "last": "2026-01-13"},
+        {"first": "2020-01-01", "last": "2026-01-13"},
+        {"date": "tomorrow"},
+    ],
+)
+def test_days_that_mean_nothing_are_refused(words: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest, match="--"):
+        _days(**words)
+
+
+def test_longest_range_is_accepted() -> None:
+    assert len(_days(first="2025-01-01", last="2026-01-01")) == DAYS_MAX
