@@ -53,10 +53,10 @@ def demo(*, json_lines: Json = False) -> int:
 
     async def settle_reference_day() -> None:
         async with FakeProcessor() as fake, ProcessorClient(fake.url) as client:
-            output.say(f"A fake processor listens on {fake.url} for the length of this demo.\n")
+            output.say(f"A fake processor listens on {fake.url} while this demo runs.\n")
             posted = await run_settlement(client, None, "acct_123", "2026-01-15", "usd")
             output.posted(posted)
-        output.say(_DEMO_NEXT)
+        output.say(_DEMO_NEXT.rstrip())
 
     asyncio.run(settle_reference_day())
     return 0
@@ -64,11 +64,10 @@ def demo(*, json_lines: Json = False) -> int:
 
 _DEMO_NEXT = """
 What next:
-  python -m fake_processor                                     keep a fake running
-  paykit-settle run --account acct_123 --date 2026-01-15       settle against it
-  paykit-settle run --account acct_123 --date 2026-01-15 --dry-run
-                                                               see the payload only
-  paykit-settle serve                                          the HTTP service
+  python -m fake_processor                keep a fake processor running, and then
+  paykit-settle run --account acct_123 --date 2026-01-15             settle a day
+  paykit-settle run --account acct_123 --date 2026-01-15 --dry-run   look only
+  paykit-settle serve                     the HTTP service
 """
 
 

@@ -17,13 +17,15 @@ from paykit_settle.report import posted_json, settlement_json
 from paykit_settle.terminal import settlement_table
 from paykit_settle.wire import encode_body, settlement_key, settlement_payload
 
+UNBOUNDED_WIDTH = 10_000
+
 
 class Output:
     """One command's output, in one of the two forms."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._console = Console(highlight=False, soft_wrap=False)
+        self._console = Console(highlight=False)
 
     def say(self, text: str) -> None:
         """A remark for people; nothing in JSON."""
@@ -60,19 +62,23 @@ class Output:
     def error(self, error: SettleError, *, day: date | None = None) -> None:
         """Why something was not done, with every problem named."""
         if self._as_json:
-            about = {"date": day.isoformat()} if day else {}
-            self._line({"error": error.code, "detail": str(error), **about, **error.details})
+            when = {"date": day.isoformat()} if day else {}
+            self._line({"error": error.code, "detail": str(error), **when, **error.details})
             return
-        about = f"{day.isoformat()} " if day else ""
-        self.warn(f"{about}{error.code}: {error}")
-        if isinstance(error, RunRefused):
-            for problem in error.problems:
-                self.warn(f"  {problem}")
+        prefix = f"{day.isoformat()} {error.code}" if day else error.code
+        if not isinstance(error, RunRefused):
+            self.warn(f"{prefix}: {error}")
+            return
+        count = error.problem_count
+        self.warn(f"{prefix}: settlement refused: {count} problem{'s' * (count != 1)}, nothing was posted")
+        for problem in error.problems:
+            self.warn(f"  {problem}")
 
     def _line(self, value: object) -> None:
         print(json.dumps(value, allow_nan=False), flush=True)
 
     def _show(self, renderable: RenderableType) -> None:
         # A terminal that is too narrow gets long lines: an amount is never cut.
-        needed = Measurement.get(self._console, self._console.options.update(width=1000), renderable).maximum
-        self._console.print(renderable, width=max(self._console.width, needed), crop=False, soft_wrap=False)
+        wide = self._console.options.update(width=UNBOUNDED_WIDTH)
+        needed = Measurement.get(self._console, wide, renderable).maximum
+        Console(width=max(self._console.width, needed), highlight=False).print(renderable)

@@ -15,7 +15,7 @@ from paykit_settle.money import format_amount
 def settlement_table(settlement: Settlement) -> RenderableType:
     """The settlement as a statement: a row for each currency, the total, the rates, and what is not in it."""
     target = settlement.settlement_currency
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("")
     for column in ("charged", "refunded", "fees", "net", f"in {target}", "minor units"):
         table.add_column(column, justify="right", no_wrap=True)
