@@ -1,7 +1,8 @@
 """What an answer of the processor means: nothing wrong, or the one error it stands for.
 
 Knows HTTP statuses and the processor's error codes, but no HTTP library. The split that matters is certainty: a 5xx to
-a POST says nothing about its effect, a 429 says that there is none.
+a POST says nothing about its effect, a 429 says that there is none. No text of the processor leaves unbounded, with a
+control character, or with our API key in it.
 """
 
 from dataclasses import dataclass
@@ -14,12 +15,17 @@ from paykit_settle.errors import (
     ProcessorRejected,
     ProcessorUnavailable,
     ProtocolError,
+    SettleError,
     SettlementConflict,
 )
 from paykit_settle.retry import IN_FLIGHT_CODES, RETRIED_STATUSES, parse_retry_after
 from paykit_settle.wire import decode_error
 
-BODY_SHOWN_MAX = 500
+TEXT_SHOWN_MAX = 500
+"""How many characters of a text of the processor an error shows."""
+
+MOVED_STATUSES = frozenset({301, 307, 308})
+"""Redirects that say "not here": the request was certainly not acted on. A 302 or 303 often follows an effect."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,22 +40,25 @@ class Answer:
     fault: str = ""
 
 
-def error_of_answer(answer: Answer, *, redact: str) -> ProcessorError | None:
+def error_of_answer(answer: Answer, *, secret: str) -> ProcessorError | None:
     """None for a success; else the error, retryable only where another attempt can change something.
 
-    `redact` (the API key) is taken out of every text that the processor sent, should it echo it.
+    `secret` (the API key) is taken out of every text that the processor sent, should it echo it.
     """
-    status, is_post = answer.status, answer.exchange.method == "POST"
+    status = answer.status
     if status in (200, 201):
         return None
     said = decode_error(answer.body)
-    text = answer.body.decode("utf-8", "replace").replace(redact, "[api key]")[:BODY_SHOWN_MAX]
-    message = said.message.replace(redact, "[api key]")[:BODY_SHOWN_MAX]
-    detail = f"the processor answered {status}" + (f" {said.code}" if said.code else "")
-    detail += f": {message}" if message else ""
-    error = _kind(status, is_post=is_post, error_type=said.type, code=said.code)(
-        detail, exchange=answer.exchange, status=status, body=text
-    )
+    detail = f"the processor answered {status}"
+    if 300 <= status < 400:
+        detail += ", a redirect, which is never followed"
+    if said.code:
+        detail += f" {shown(said.code, secret=secret)}"
+    if said.message:
+        detail += f": {shown(said.message, secret=secret)}"
+    kind = _kind(status, is_post=answer.exchange.method == "POST", error_type=said.type, code=said.code)
+    body = shown(answer.body.decode("utf-8", "replace"), secret=secret)
+    error = kind(detail, exchange=answer.exchange, status=status, body=body)
     error.retry_after_s = parse_retry_after(answer.retry_after, answer.received_at)
     return error
 
@@ -57,8 +66,8 @@ def error_of_answer(answer: Answer, *, redact: str) -> ProcessorError | None:
 def _kind(status: int, *, is_post: bool, error_type: str, code: str) -> type[ProcessorError]:
     uncertain = OutcomeUnknown if is_post else ProcessorUnavailable
     if status < 400:
-        # Also a redirect: following one would carry the key and the settlement to a place nobody configured.
-        return OutcomeUnknown if is_post and status < 300 else ProtocolError
+        # A redirect is not followed: it would carry the key and the settlement to a place nobody configured.
+        return OutcomeUnknown if is_post and status not in MOVED_STATUSES else ProtocolError
     if status == 409 and (code in IN_FLIGHT_CODES or error_type == "idempotency_error"):
         return uncertain
     if status >= 500 or status == 408:
@@ -69,6 +78,31 @@ def _kind(status: int, *, is_post: bool, error_type: str, code: str) -> type[Pro
 
 
 def unreadable(what: str, exchange: Exchange, *, status: int | None = None) -> ProcessorError:
-    """The error for an answer that cannot be understood: after a POST its outcome is then unknown."""
+    """The error for an answer that cannot be used: after a POST its outcome is then unknown."""
     kind = OutcomeUnknown if exchange.method == "POST" else ProtocolError
-    return kind(f"the processor's answer cannot be read: {what}", exchange=exchange, status=status)
+    return kind(f"the processor's answer cannot be used: {what}", exchange=exchange, status=status)
+
+
+def still_unknown(failure: SettleError, exchange: Exchange) -> SettleError:
+    """How a request ends, of which an attempt may have had an effect: the last failure, or that it is unknown.
+
+    A refusal of the content speaks for the earlier attempts too: the same bytes were not taken before either. One that
+    is not about the content (a key revoked meanwhile), or a processor out of reach, says nothing of them.
+    """
+    known = failure if isinstance(failure, ProcessorError) else ProcessorError("", exchange=exchange)
+    if isinstance(known, OutcomeUnknown) or known.status in (400, 422):
+        return known
+    unknown = OutcomeUnknown(
+        f"the request may have taken effect; its last attempt: {failure}",
+        exchange=known.exchange,
+        status=known.status,
+        body=known.body,
+    )
+    unknown.retry_after_s = known.retry_after_s
+    return unknown
+
+
+def shown(text: str, *, secret: str) -> str:
+    """A text of the processor's, fit for a message or a log: no secret, no control character, and bounded."""
+    bounded = text.replace(secret, "[api key]")[:TEXT_SHOWN_MAX]
+    return "".join(char if char.isprintable() else " " for char in bounded)

@@ -24,13 +24,12 @@ async def read_body(chunks: AsyncIterator[bytes], *, encoding: str, limits: Body
     coding = encoding.strip().lower()
     if coding not in ("", "identity", "gzip", "x-gzip"):
         raise ValueError(f"content encoding {coding!r:.40} was not asked for")
-    travelled, parts = 0, []
+    travelled = bytearray()  # not a list of chunks: a body of two-byte chunks would take many times its size
     async for chunk in chunks:
-        travelled += len(chunk)
-        if travelled > limits.wire_bytes_max:
+        travelled += chunk
+        if len(travelled) > limits.wire_bytes_max:
             raise ValueError(f"body is over {limits.wire_bytes_max} bytes")
-        parts.append(chunk)
-    body = b"".join(parts)
+    body = bytes(travelled)
     if coding in ("gzip", "x-gzip"):
         body = _unpack(body, limits.bytes_max)
     if len(body) > limits.bytes_max:

@@ -6,28 +6,28 @@ API key.
 """
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from types import TracebackType
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Self, TypeVar
 
 import httpx
 import stamina
 
-from paykit_settle.answers import Answer, error_of_answer, unreadable
+from paykit_settle.answers import Answer, error_of_answer, shown, still_unknown, unreadable
 from paykit_settle.body_reader import ACCEPT_ENCODING, BodyLimits, read_body
-from paykit_settle.endpoint import check_api_key, check_base_url, is_header_safe
+from paykit_settle.endpoint import check_api_key, check_base_url, check_params, check_path
 from paykit_settle.errors import (
     Exchange,
-    InvalidRequest,
+    InvalidConfig,
     InvariantViolated,
     OutcomeUnknown,
     ProcessorError,
     ProcessorUnavailable,
-    ProtocolError,
     SettleError,
 )
 from paykit_settle.models import BalanceTransaction
@@ -36,11 +36,11 @@ from paykit_settle.retry import RetryPolicy
 from paykit_settle.version import __version__
 from paykit_settle.window import Window
 from paykit_settle.wire import (
-    IDEMPOTENCY_KEY_LENGTH_MAX,
     Page,
+    PageReader,
+    check_idempotency_key,
     decode_created,
     decode_object,
-    decode_page,
     decode_rates,
     encode_body,
 )
@@ -68,6 +68,7 @@ class _Progress:
     started: float
     attempt: int = 0
     uncertain: bool = False
+    last: SettleError | None = None
 
 
 class ProcessorClient:
@@ -93,10 +94,8 @@ class ProcessorClient:
         self._pages_max = pages_max
         self._api_key = check_api_key(api_key, loopback=loopback)
         self._owns_http = http is None
-        # A proxy from the environment must not sit between us and a processor on this machine.
-        self._http = http or httpx.AsyncClient(
-            timeout=self._policy.request_timeout_s, trust_env=not loopback, follow_redirects=False
-        )
+        # No proxy of the user's may sit between us and a processor on this machine.
+        self._http = http or _open_http(self._base_url, self._policy, trust_env=not loopback)
 
     def __repr__(self) -> str:
         return f"ProcessorClient({self._base_url!r})"
@@ -104,9 +103,7 @@ class ProcessorClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -116,7 +113,7 @@ class ProcessorClient:
 
     async def get(self, path: str, params: Params | None = None) -> dict[str, object]:
         """The JSON object at `path`; retried, as a GET has no effect. Raises a `ProcessorError`."""
-        return await self._ask(_Request(method="GET", path=path, params=params), decode_object)
+        return await self._ask(_get(path, params), decode_object)
 
     async def post(self, path: str, body: bytes | Mapping[str, object], *, idempotency_key: str) -> dict[str, object]:
         """Posts a JSON body and gives the JSON answer; retried with the very same bytes under the same key.
@@ -133,8 +130,7 @@ class ProcessorClient:
 
     async def rates(self, *, base: str, day: date) -> Rates:
         """The rate table that the processor published for that day; a rate that is malformed is refused when needed."""
-        request = _Request(method="GET", path="/v1/fx/rates", params={"base": base, "date": day.isoformat()})
-        return await self._ask(request, decode_rates)
+        return await self._ask(_get("/v1/fx/rates", {"base": base, "date": day.isoformat()}), decode_rates)
 
     async def balance_transactions(
         self, account: str, *, window: Window | None = None, page_size: int = PAGE_SIZE_MAX
@@ -148,73 +144,55 @@ class ProcessorClient:
     async def pages(
         self, account: str, *, window: Window | None = None, page_size: int = PAGE_SIZE_MAX
     ) -> AsyncGenerator[Page, None]:
-        """The same, as whole pages with their bytes. The order of rows is the processor's affair.
-
-        Raises `ProtocolError` rather than loop or end early: rows promised but none sent, a cursor that came before,
-        more pages than the limit, a page that does not decode.
-        """
+        """The same, as whole pages with their bytes; `ProtocolError` rather than loop or end early (`PageReader`)."""
         params: dict[str, str | int] = {"account": account, "limit": page_size}
         if window is not None:
             params |= {"created[gte]": window.start_unix_s, "created[lt]": window.end_unix_s}
-        cursors: set[str] = set()
-        for number in range(1, self._pages_max + 1):
-            request = _Request(method="GET", path="/v1/balance_transactions", params=params)
-            page = await self._ask(request, lambda body, number=number: decode_page(body, number))  # type: ignore[misc]
+        reader = PageReader(pages_max=self._pages_max)
+        while True:
+            page = await self._ask(_get("/v1/balance_transactions", params), reader.read)
             yield page
-            if not page.has_more:
+            if page.next_cursor is None:
                 return
-            if not page.rows:
-                raise ProtocolError(f"page {number} has no rows, yet says that more follow")
-            cursor = page.rows[-1].id
-            if cursor in cursors:
-                raise ProtocolError(f"page {number} ends at {cursor}, as an earlier page did: paging goes in circles")
-            cursors.add(cursor)
-            params = {**params, "starting_after": cursor}
-        raise ProtocolError(f"more than {self._pages_max} pages")
+            params = {**params, "starting_after": page.next_cursor}
 
     async def _ask(self, request: _Request, decode: Callable[[bytes], T]) -> T:
-        """One request with its retries; the decoded answer, or one `ProcessorError` that says what is certain."""
-        progress = _Progress(time.monotonic())
+        """One request with its retries; the decoded answer, or one error that says what is certain."""
+        policy, progress = self._policy, _Progress(time.monotonic())
 
         def backoff(error: Exception) -> bool | float:
             if not isinstance(error, ProcessorError) or not error.retryable:
                 return False
-            return self._policy.wait(error.retry_after_s, elapsed_s=int(time.monotonic() - progress.started))
+            return policy.wait(error.retry_after_s, elapsed_s=time.monotonic() - progress.started)
 
+        retry = stamina.AsyncRetryingCaller(
+            attempts=policy.attempts_max,
+            timeout=None,
+            wait_initial=policy.wait_first_ms / 1000,
+            wait_max=policy.wait_max_s,
+            wait_jitter=policy.wait_first_ms / 1000,
+        )
         try:
-            async with asyncio.timeout(self._policy.deadline_s):
-                async for attempt in stamina.retry_context(
-                    on=backoff,
-                    attempts=self._policy.attempts_max,
-                    timeout=None,
-                    wait_initial=self._policy.wait_first_ms / 1000,
-                    wait_max=self._policy.wait_max_s,
-                    wait_jitter=self._policy.wait_first_ms / 1000,
-                ):
-                    with attempt:
-                        progress.attempt = attempt.num
-                        return await self._attempt(request, progress, decode)
+            async with asyncio.timeout(policy.deadline_s):
+                return await retry(backoff, self._attempt, request, progress, decode)
         except TimeoutError:
-            detail = f"no answer within {self._policy.deadline_s} s in all"
-            kind = OutcomeUnknown if progress.uncertain else ProcessorUnavailable
-            raise kind(detail, exchange=_exchange(request, progress)) from None
-        except ProcessorError as error:
-            # A refusal that is not about the content (a key revoked meanwhile) says nothing of an earlier attempt.
-            settled_it = isinstance(error, OutcomeUnknown) or error.status in (400, 422)
-            if progress.uncertain and not settled_it:
-                raise OutcomeUnknown(f"an earlier attempt may have succeeded; the last one: {error}") from error
-            raise
-        raise InvariantViolated("a request ended without an answer or an error")
+            detail = f"no answer within {policy.deadline_s} s in all; before: {progress.last or 'nothing'}"
+            failure: SettleError = ProcessorUnavailable(detail, exchange=_exchange(request, progress))
+        except SettleError as error:
+            failure = error
+        raise still_unknown(failure, _exchange(request, progress)) if progress.uncertain else failure
 
     async def _attempt(self, request: _Request, progress: _Progress, decode: Callable[[bytes], T]) -> T:
         certain_before = not progress.uncertain
+        progress.attempt += 1
         progress.uncertain = request.method == "POST"
         try:
             answer = await self._send(request, progress)
-            if error := error_of_answer(answer, redact=self._api_key):
+            if error := error_of_answer(answer, secret=self._api_key):
                 raise error
-            return _decode(answer, decode)
-        except ProcessorError as error:
+            return self._decode(answer, decode)
+        except SettleError as error:
+            progress.last = error
             if certain_before and not isinstance(error, OutcomeUnknown):
                 progress.uncertain = False
             raise
@@ -235,9 +213,11 @@ class ProcessorClient:
                 params=request.params,
                 content=request.content,
                 headers=headers,
+                follow_redirects=False,
             ) as response:
+                request_id = shown(response.headers.get("request-id", ""), secret=self._api_key)
                 answer = Answer(
-                    exchange=_exchange(request, progress, response.headers.get("request-id")),
+                    exchange=_exchange(request, progress, request_id or None),
                     status=response.status_code,
                     retry_after=response.headers.get("retry-after"),
                     received_at=datetime.now(UTC),
@@ -248,58 +228,72 @@ class ProcessorClient:
                 except ValueError as error:
                     answer.fault = str(error)
                 return answer
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError) as error:
-            raise error_of_transport(error, _exchange(request, progress)) from error
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError, ValueError) as error:
+            # ValueError: httpx parses the Location of a redirect that it does not follow, and its parser raises any.
+            # Without the cause: a traceback would print what the processor sent, an echoed key included.
+            raise error_of_transport(error, _exchange(request, progress), secret=self._api_key) from None
+
+    def _decode(self, answer: Answer, decode: Callable[[bytes], T]) -> T:
+        try:
+            if answer.fault:
+                raise ValueError(answer.fault)
+            return decode(answer.body)
+        except ValueError as error:
+            echo = self._api_key.encode() in answer.body
+            what = "it is malformed, and repeats the API key" if echo else shown(str(error), secret=self._api_key)
+            raise unreadable(what, answer.exchange, status=answer.status) from None
 
 
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-_OUR_FAULT = (
-    httpx.LocalProtocolError,
-    httpx.UnsupportedProtocol,
-    httpx.InvalidURL,
-    httpx.CookieConflict,
-    httpx.StreamError,
-)
+_MISUSE = (httpx.LocalProtocolError, httpx.CookieConflict, httpx.StreamError)
+_BAD_ANSWER = (httpx.TooManyRedirects, httpx.DecodingError, httpx.InvalidURL, ValueError)
 
 
-def error_of_transport(error: Exception, exchange: Exchange) -> SettleError:
+def error_of_transport(error: Exception, exchange: Exchange, *, secret: str) -> SettleError:
     """What an httpx exception means here: could the request have had an effect, and can a retry help?
 
-    A POST whose connection broke after it was made is `OutcomeUnknown`; everything else that the network does is
-    `ProcessorUnavailable`. What only a bug of ours can cause is `InvariantViolated`.
+    A POST that broke after its connection was made is `OutcomeUnknown`; everything else that the network does is
+    `ProcessorUnavailable`. What only a bug of ours can cause is `InvariantViolated`, unless a POST may have gone out.
     """
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, _OUR_FAULT):
+    what = type(error).__name__ + (f": {shown(str(error), secret=secret)}" if str(error) else "")
+    is_post = exchange.method == "POST"
+    if isinstance(error, httpx.UnsupportedProtocol) or (isinstance(error, _MISUSE) and not is_post):
         return InvariantViolated(f"a request that cannot be sent: {what} ({exchange})")
-    if isinstance(error, httpx.TooManyRedirects | httpx.DecodingError):
+    if isinstance(error, _BAD_ANSWER):
         return unreadable(what, exchange)
-    if exchange.method != "POST" or isinstance(error, _NEVER_SENT):
+    if isinstance(error, _NEVER_SENT) or not is_post:
         return ProcessorUnavailable(f"the processor could not be reached: {what}", exchange=exchange)
     return OutcomeUnknown(f"the connection broke: {what}", exchange=exchange)
 
 
-def _decode(answer: Answer, decode: Callable[[bytes], T]) -> T:
+def _open_http(base_url: str, policy: RetryPolicy, *, trust_env: bool) -> httpx.AsyncClient:
+    # Cookies are neither read nor sent: a jar would grow with whatever the processor sets. Plain HTTP gets a TLS
+    # context that trusts nobody: it is never used, and reading the certificates takes longer than a small settlement.
+    cookies = CookieJar(DefaultCookiePolicy(netscape=False, rfc2965=False))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if base_url.startswith("http:") else True
     try:
-        if answer.fault:
-            raise ValueError(answer.fault)
-        return decode(answer.body)
-    except ValueError as error:
-        raise unreadable(str(error), answer.exchange, status=answer.status) from None
+        _ = httpx.URL(base_url).host  # the parser that requests go through, now rather than then
+        return httpx.AsyncClient(verify=tls, timeout=policy.request_timeout_s, trust_env=trust_env, cookies=cookies)
+    except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:
+        what = type(error).__name__  # not its text: a proxy's URL may hold a password
+        raise InvalidConfig(f"processor URL, proxy or certificate settings cannot be used ({what})") from None
 
 
 def _exchange(request: _Request, progress: _Progress, request_id: str | None = None) -> Exchange:
-    elapsed_ms = int((time.monotonic() - progress.started) * 1000)
     return Exchange(
         method=request.method,
         path=request.path,
         request_id=request_id,
         attempt=progress.attempt,
-        elapsed_ms=elapsed_ms,
+        elapsed_ms=int((time.monotonic() - progress.started) * 1000),
     )
 
 
+def _get(path: str, params: Params | None) -> _Request:
+    return _Request(method="GET", path=check_path(path), params=check_params(params or {}))
+
+
 def _post(path: str, body: bytes | Mapping[str, object], idempotency_key: str) -> _Request:
-    if len(idempotency_key) > IDEMPOTENCY_KEY_LENGTH_MAX or not is_header_safe(idempotency_key):
-        raise InvalidRequest(f"idempotency key must be 1 to {IDEMPOTENCY_KEY_LENGTH_MAX} printable ASCII characters")
     content = body if isinstance(body, bytes) else encode_body(body)
-    return _Request(method="POST", path=path, content=content, idempotency_key=idempotency_key)
+    key = check_idempotency_key(idempotency_key)
+    return _Request(method="POST", path=check_path(path), content=content, idempotency_key=key)

@@ -1,31 +1,58 @@
-"""Where the processor is and how we are let in, checked before anything is sent.
+"""Where the processor is, how we are let in, and what may stand in a request's URL, checked before anything is sent.
 
 No message here repeats what it refuses: a URL may hold a password, and a key is a secret.
 """
 
 import ipaddress
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from paykit_settle.errors import InvalidConfig
+from paykit_settle.errors import InvalidConfig, InvalidRequest
 
 LOOPBACK_API_KEY = "sk_test_paykit"
 """The key used when none is given; for a processor on this machine only."""
+
+
+PARAMS_BYTES_MAX = 4096
+"""The most bytes of one request's parameters, names and values, before they are encoded."""
 
 
 def check_base_url(base_url: str) -> tuple[str, bool]:
     """The URL without a slash at its end, and whether it names this machine; `InvalidConfig` otherwise."""
     try:
         url = urlsplit(base_url)
-        port_is_valid = url.port is None or url.port > 0
+        (url.hostname or "").encode("idna")  # refuses names that no resolver takes
+        is_valid = url.port is None or url.port > 0
     except ValueError:
-        port_is_valid = False
-    if not port_is_valid or not base_url.isascii() or not base_url.isprintable() or " " in base_url:
+        is_valid = False
+    if not is_valid or not base_url.isascii() or not base_url.isprintable() or " " in base_url:
         raise InvalidConfig("processor URL is not a URL")
     if url.scheme not in ("http", "https") or not url.hostname:
         raise InvalidConfig("processor URL must start with http:// or https:// and name a host")
     if "@" in url.netloc or "?" in base_url or "#" in base_url:
         raise InvalidConfig("processor URL must hold no user, password, query or fragment")
     return base_url.rstrip("/"), is_loopback(url.hostname)
+
+
+def check_path(path: str) -> str:
+    """The path itself when it can only lead to the processor; `InvalidRequest` otherwise.
+
+    It is put behind the base URL: without its slash it could name another host, with `?` or `#` add a parameter.
+    """
+    if not path.startswith("/") or not is_header_safe(path) or any(char in path for char in " ?#\\"):
+        raise InvalidRequest("path must start with a slash and be printable ASCII without spaces, ?, # or a backslash")
+    return path
+
+
+def check_params(params: Mapping[str, str | int]) -> Mapping[str, str | int]:
+    """The parameters themselves when they can be written in a URL; `InvalidRequest` otherwise."""
+    try:
+        text = "".join(f"{name}{value}" for name, value in params.items()).encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest("a parameter holds a lone surrogate, which has no form in a URL") from None
+    if len(text) > PARAMS_BYTES_MAX:
+        raise InvalidRequest(f"parameters are over {PARAMS_BYTES_MAX} bytes in all")
+    return params
 
 
 def is_loopback(host: str) -> bool:

@@ -22,10 +22,10 @@ class RetryPolicy:
     wait_first_ms: int = 200
     wait_max_s: int = 5
     retry_after_max_s: int = 30
-    request_timeout_s: int = 20
-    deadline_s: int = 60
+    request_timeout_s: float = 20
+    deadline_s: float = 60
 
-    def wait(self, retry_after_s: int | None, *, elapsed_s: int) -> bool | int:
+    def wait(self, retry_after_s: int | None, *, elapsed_s: float) -> bool | int:
         """The seconds to wait for the next attempt; True: the usual back-off; False: do not try again.
 
         The processor's wish is capped. A wait that would outlast the deadline is not begun: it could only delay the

@@ -13,13 +13,15 @@ from datetime import date, datetime
 
 import msgspec
 
-from paykit_settle.errors import InvalidJson, SettleError
+from paykit_settle.endpoint import is_header_safe
+from paykit_settle.errors import InvalidJson, InvalidRequest, SettleError
 from paykit_settle.models import BalanceTransaction, Settlement
 from paykit_settle.money import ScaleProfile
 from paykit_settle.rates import Rates
 from paykit_settle.strict_json import json_type, loads
 
 IDEMPOTENCY_KEY_LENGTH_MAX = 255
+NAME_LENGTH_MAX = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,38 @@ class Page:
     has_more: bool
     body: bytes
 
+    @property
+    def next_cursor(self) -> str | None:
+        """What to ask for next: the id of the last row, None on the last page."""
+        return self.rows[-1].id if self.has_more else None
+
+
+class PageReader:
+    """Reads the pages of one list, in order, and stops one that would go on for ever.
+
+    `read` raises `ValueError`, as `decode_page` does, for rows promised but none sent, for a cursor that came before,
+    and when more than `pages_max` pages are wanted.
+    """
+
+    def __init__(self, *, pages_max: int) -> None:
+        self._pages_max = pages_max
+        self._cursors: set[str] = set()
+
+    def read(self, body: bytes) -> Page:
+        number = len(self._cursors) + 1
+        page = decode_page(body, number)
+        if not page.has_more:
+            return page
+        if not page.rows:
+            raise ValueError(f"page {number} has no rows, yet says that more follow")
+        cursor = page.rows[-1].id
+        if cursor in self._cursors:
+            raise ValueError(f"page {number} ends at {cursor}, as an earlier page did: paging goes in circles")
+        if number >= self._pages_max:
+            raise ValueError(f"page {number} says that more follow, but {self._pages_max} pages are the limit")
+        self._cursors.add(cursor)
+        return page
+
 
 class _PageBody(msgspec.Struct):
     data: list[BalanceTransaction]
@@ -38,24 +72,44 @@ class _PageBody(msgspec.Struct):
 
 
 _page_decoder = msgspec.json.Decoder(_PageBody)
+_any_decoder = msgspec.json.Decoder(float_hook=lambda _text: None)
+_any_encoder = msgspec.json.Encoder()
 _ROW_PATH = re.compile(r"(?P<what>.*) - at `\$\.data\[(?P<index>\d+)\](?:\.(?P<field>\w+))?")
 
 
 def decode_page(body: bytes, number: int) -> Page:
     """Rows and `has_more` of one list page; `ValueError` naming the page, the row and the field at fault.
 
-    Types are exact: a boolean, a text, `1.0` or `1e2` is no amount, and neither is an integer beyond 64 bits.
+    Types are exact: a boolean, a text, `1.0` or `1e2` is no amount, and neither is an integer beyond 64 bits. A member
+    that is named twice is refused, in an unknown member too, and so is a name that cannot be printed.
     """
     try:
-        body.decode("utf-8", "strict")  # the typed decoder does not look into members that it skips
+        body.decode("utf-8", "strict")
         decoded = _page_decoder.decode(body)
+        _refuse_repeated_members(body)
     except UnicodeDecodeError as error:
         raise ValueError(f"page {number}: not UTF-8 at byte {error.start}") from None
     except RecursionError:
         raise ValueError(f"page {number}: nested too deeply") from None
     except msgspec.DecodeError as error:
         raise ValueError(f"page {number}{_explain(str(error), body)}") from None
+    except InvalidJson as error:
+        raise ValueError(f"page {number}: {error}") from None
+    for index, row in enumerate(decoded.data):
+        if not (row.id.isprintable() and row.type.isprintable() and (row.reporting_category or "").isprintable()):
+            raise ValueError(f"page {number} row {index + 1} ({row.id!a:.60}): a name holds a control character")
     return Page(number=number, rows=decoded.data, has_more=decoded.has_more, body=body)
+
+
+def _refuse_repeated_members(body: bytes) -> None:
+    """`InvalidJson` when a member is named twice: the typed decoder would take the last one without a word.
+
+    Every member that a decoder drops takes two quotes of its name with it, so counting them finds one without a walk in
+    Python. Where an escaped quote could balance the count, the slow strict reader decides.
+    """
+    kept = _any_encoder.encode(_any_decoder.decode(body))
+    if kept.count(b'"') != body.count(b'"') or b"\\u0022" in body:
+        loads(body)
 
 
 def _explain(message: str, body: bytes) -> str:
@@ -81,16 +135,17 @@ def _row_id(body: bytes, index: int) -> str:
 
 def decode_rates(body: bytes) -> Rates:
     """The rate table of one answer, each rate digit for digit as published, number or text."""
+    table = decode_object(body)
     try:
-        return rates_table(loads(body))
+        return rates_table(table)
     except SettleError as error:
-        raise ValueError(f"rate table: {error}") from None
+        raise ValueError(f"rates answer: {error}") from None
 
 
 def rates_table(table: object) -> Rates:
     """A rate table from its parsed JSON object, as the processor sends it and as a file holds it.
 
-    `ValueError` for a wrong shape; a single malformed rate is refused only when it is needed.
+    `ValueError` or `InvalidRequest` for a wrong shape; a malformed rate is refused only when it is needed.
     """
     if not isinstance(table, dict):
         raise ValueError(f"rate table must be an object, got {json_type(table)}")
@@ -99,8 +154,8 @@ def rates_table(table: object) -> Rates:
         raise ValueError(f"rate table: rates must be an object, got {json_type(quotes)}")
     as_of = table.get("as_of")
     source = table.get("source", "")
-    if not isinstance(source, str):
-        raise ValueError(f"rate table: source must be text, got {json_type(source)}")
+    if not isinstance(source, str) or not source.isprintable() or len(source) > NAME_LENGTH_MAX:
+        raise ValueError(f"rate table: source must be printable text of at most {NAME_LENGTH_MAX} characters")
     return Rates(table.get("base", ""), quotes, as_of=_as_of(as_of), source=source)
 
 
@@ -153,7 +208,8 @@ def _refuse_floats(value: object) -> None:
     if isinstance(value, float):
         raise TypeError("a body for the processor must not hold a float")
     if isinstance(value, Mapping):
-        for member in value.values():
+        for name, member in value.items():
+            _refuse_floats(name)
             _refuse_floats(member)
     elif isinstance(value, list | tuple):
         for item in value:
@@ -170,13 +226,25 @@ def settlement_key(account: str, day: date, *, attempt: int = 1) -> str:
     return f"settlement_{day.isoformat()}_{attempt}_{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
 
 
+def check_idempotency_key(key: str) -> str:
+    """The key itself when it can be a header; `InvalidRequest` otherwise."""
+    if len(key) > IDEMPOTENCY_KEY_LENGTH_MAX or not is_header_safe(key):
+        raise InvalidRequest(f"idempotency key must be 1 to {IDEMPOTENCY_KEY_LENGTH_MAX} printable ASCII characters")
+    return key
+
+
 def decode_created(body: bytes) -> tuple[str, str]:
     """`(id, status)` of a settlement the processor accepted."""
     answer = decode_object(body)
-    for name in ("id", "status"):
-        if not isinstance(answer.get(name), str) or not answer[name]:
-            raise ValueError(f"settlement answer: {name} must be a text, got {json_type(answer.get(name))}")
-    return str(answer["id"]), str(answer["status"])
+    return _name_in(answer, "id"), _name_in(answer, "status")
+
+
+def _name_in(answer: Mapping[str, object], member: str) -> str:
+    value = answer.get(member)
+    if type(value) is not str or not value.isprintable() or not 1 <= len(value) <= NAME_LENGTH_MAX:
+        what = f"printable text of 1 to {NAME_LENGTH_MAX} characters, got {json_type(value)}"
+        raise ValueError(f"settlement answer: {member} must be {what}")
+    return value
 
 
 def decode_object(body: bytes) -> dict[str, object]:
