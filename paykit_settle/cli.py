@@ -9,15 +9,17 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
+from paykit_settle.cli_ledger import add_ledger_commands
 from paykit_settle.cli_output import Output
 from paykit_settle.client import ProcessorClient
-from paykit_settle.config import Settings, load_settings
+from paykit_settle.config import DEFAULT_DATABASE, Settings, load_settings
 from paykit_settle.days import resolve_days
 from paykit_settle.errors import InvalidRequest, SettleError
 from paykit_settle.rates import Rates
@@ -40,6 +42,7 @@ app = App(
 
 ProcessorUrl = Annotated[str | None, Parameter(help="The processor's address [env: PAYKIT_PROCESSOR_URL].")]
 ConfigFile = Annotated[Path | None, Parameter(help="A TOML file of settings [env: PAYKIT_CONFIG].")]
+Database = Annotated[str | None, Parameter(help="The ledger's file [env: PAYKIT_DATABASE], paykit.db if not named.")]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, one object a line.")]
 
 
@@ -130,10 +133,12 @@ def serve_command(
     port: Annotated[int, Parameter(help="The port to listen on; 0 takes a free one.")] = 8080,
     processor_url: ProcessorUrl = None,
     zone: Annotated[str | None, Parameter(help="The account's IANA time zone [env: PAYKIT_ZONE].")] = None,
+    database: Database = None,
     config: ConfigFile = None,
 ) -> int:
-    """Serve `POST /settlements/run` over HTTP until SIGINT or SIGTERM."""
-    settings = _settings(config, processor_url=processor_url, zone=zone)
+    """Serve settlement runs and the ledger over HTTP until SIGINT or SIGTERM."""
+    settings = _settings(config, processor_url=processor_url, zone=zone, database=database)
+    settings = replace(settings, database=settings.database or DEFAULT_DATABASE)
 
     def announce(url: str) -> None:
         print(f"paykit-settle listens on {url}, processor {settings.processor_url}", flush=True)
@@ -146,10 +151,9 @@ def serve_command(
     return 0
 
 
-def _settings(config: Path | None, *, processor_url: str | None, zone: str | None) -> Settings:
+def _settings(config: Path | None, **overrides: str | None) -> Settings:
     if config is None and (named := os.environ.get("PAYKIT_CONFIG")):
         config = Path(named)
-    overrides = {"processor_url": processor_url, "zone": zone}
     return load_settings(os.environ, config_file=config, overrides=overrides)
 
 
@@ -160,6 +164,9 @@ def _read_rates(path: Path) -> Rates:
         raise InvalidRequest(f"rates file {path} cannot be read: {error.strerror}") from None
     except (ValueError, SettleError) as error:
         raise InvalidRequest(f"rates file {path}: {error}") from None
+
+
+add_ledger_commands(app, _settings)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

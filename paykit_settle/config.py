@@ -18,9 +18,14 @@ from paykit_settle.errors import InvalidConfig, SettleError
 from paykit_settle.money import ScaleProfile, canonical_currency
 from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import RunOptions
+from paykit_settle.store.database import BUSY_TIMEOUT_MS
+from paykit_settle.store.store import Store
+from paykit_settle.store.writer import QUEUE_MAX
 from paykit_settle.window import load_zone
 
 ENV_PREFIX = "PAYKIT_"
+DEFAULT_DATABASE = "paykit.db"
+"""The ledger file of the command line, in the working directory."""
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 Bound = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
@@ -46,6 +51,10 @@ class Settings:
     retry_after_max_s: Bound = 30
     request_body_bytes_max: Count = 1024 * 1024
     scales: dict[str, int] = field(default_factory=dict)
+    database: str | None = None
+    credit_currencies: str = "usd"
+    write_queue_max: Count = QUEUE_MAX
+    busy_timeout_ms: Bound = BUSY_TIMEOUT_MS
 
     def run_options(self) -> RunOptions:
         """The part of the settings that decides how a day is settled."""
@@ -69,6 +78,15 @@ class Settings:
             retry_after_max_s=self.retry_after_max_s,
         )
         return ProcessorClient(self.processor_url, api_key=self.processor_key, policy=policy, pages_max=self.pages_max)
+
+    def accepted_currencies(self) -> frozenset[str]:
+        """The currencies of credits, in the canonical form; `UnsupportedCurrency` for an unknown one."""
+        return frozenset(canonical_currency(code.strip()) for code in self.credit_currencies.split(","))
+
+    def open_store(self) -> Store:
+        """The ledger file, opened and migrated; `DatabaseUnusable` or `StoreBusy` if that cannot be."""
+        path = self.database or DEFAULT_DATABASE
+        return Store(path, queue_max=self.write_queue_max, busy_timeout_ms=self.busy_timeout_ms)
 
     def check_client(self) -> None:
         """`InvalidConfig` now rather than at the first request, if the processor's URL or key is unusable."""
@@ -134,6 +152,7 @@ def _parse_scales(text: str) -> dict[str, object]:
 
 def _check(settings: Settings) -> None:
     try:
+        settings.accepted_currencies()
         load_zone(settings.zone)
         canonical_currency(settings.rates_base)
         ScaleProfile(overrides=settings.scales)

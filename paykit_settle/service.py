@@ -16,11 +16,12 @@ from aiohttp import web
 from paykit_settle.client import ProcessorClient
 from paykit_settle.config import Settings
 from paykit_settle.errors import SettleError
+from paykit_settle.http_json import json_response, read_json
+from paykit_settle.ledger_routes import add_ledger_routes
 from paykit_settle.rates import Rates
 from paykit_settle.report import posted_json
 from paykit_settle.run import RunOptions, run_settlement
 from paykit_settle.run_request import read_run_request
-from paykit_settle.strict_json import loads
 
 RETRY_AFTER_S = 10
 """What a 503 advises when the processor itself did not say."""
@@ -47,7 +48,8 @@ def create_app(
     """The service as an aiohttp application.
 
     `client` and `rates` inject what the settings would make: one client for the application's life (an injected one
-    stays the caller's to close), and a rate table that is used for every day instead of the processor's.
+    stays the caller's to close), and a rate table that is used for every day instead of the processor's. The ledger's
+    routes are there when the settings name a database.
     """
     settings = settings or Settings()
     app = web.Application(middlewares=[problem_middleware], client_max_size=settings.request_body_bytes_max)
@@ -58,6 +60,8 @@ def create_app(
         app[_client_key] = client
     app.router.add_get("/healthz", healthz)
     app.router.add_post("/settlements/run", run)
+    if settings.database is not None:
+        add_ledger_routes(app, settings.open_store, currencies=settings.accepted_currencies())
     return app
 
 
@@ -85,22 +89,6 @@ async def run(request: web.Request) -> web.Response:
         options=setup.options,
     )
     return json_response(posted_json(posted))
-
-
-async def read_json(request: web.Request) -> object:
-    """The body as strict JSON; `InvalidJson` if it is not, 415 if it is but does not say so.
-
-    A JSON content type is insisted on because a web page cannot send one to us without the browser asking first.
-    """
-    value = loads(await request.read())
-    if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(text="send JSON with Content-Type: application/json")
-    return value
-
-
-def json_response(body: object, *, status: int = 200) -> web.Response:
-    """A JSON answer, written without any float."""
-    return web.Response(text=json.dumps(body, allow_nan=False), status=status, content_type="application/json")
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -1,0 +1,1 @@
+"""The embedded database: one SQLite file through apsw. Only this package and `transfers.py` know SQL."""

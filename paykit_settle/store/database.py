@@ -1,0 +1,165 @@
+"""Opens a ledger file through apsw, and turns what SQLite says into this package's errors.
+
+The one place that knows pragmas and error codes. Never open the same file with another copy of SQLite in this process:
+two copies undo each other's locks. The file is migrated elsewhere; what is opened here must already be a ledger.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from paykit_settle.errors import (
+    AccountConflict,
+    BalanceOutOfRange,
+    DatabaseUnusable,
+    InvariantViolated,
+    SettleError,
+    StoreBusy,
+    StoreUnavailable,
+)
+
+BUSY_TIMEOUT_MS = 2_000
+"""How long one attempt to take the write lock waits for another process."""
+BEGIN_ATTEMPTS_MAX = 3
+"""How many such attempts are made: SQLite may also say "busy" at once, without waiting."""
+CACHE_KIB = 64 * 1024
+"""Page cache of a long-lived connection: index pages of a few hundred thousand journals stay in memory."""
+CHECKPOINT_PAGES = 2_048
+"""Pages (4 KiB each) in the write-ahead log before a commit also moves them into the file."""
+
+_BUSY_SLEEP_MAX_MS = 5
+
+
+def connect(
+    path: str | Path, *, create: bool = False, read_only: bool = False, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> apsw.Connection:
+    """A connection that commits durably, checks foreign keys and waits for other processes.
+
+    The journal mode is left as the file has it. `DatabaseUnusable` if the file is missing (unless `create`), cannot
+    be opened, or is no database.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    try:
+        connection = apsw.Connection(str(path), flags=flags)
+        try:
+            connection.set_busy_handler(_patience(busy_timeout_ms))
+            # EXTRA is FULL, and in rollback-journal mode it also makes the end of a commit durable.
+            connection.execute("PRAGMA synchronous = EXTRA; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF")
+            if read_only:
+                connection.execute("PRAGMA query_only = ON")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # reads the file: is it a database?
+        except BaseException:
+            connection.close()
+            raise
+    except apsw.BusyError as error:
+        raise StoreBusy(f"database {path} is locked by another process") from error
+    except apsw.Error as error:
+        raise DatabaseUnusable(f"database {path} cannot be opened: {error}") from error
+    return connection
+
+
+def use_wal(connection: apsw.Connection) -> None:
+    """Puts the file into write-ahead-log mode, for long-lived connections: readers and the writer do not wait."""
+    mode = with_patience(lambda: connection.execute("PRAGMA journal_mode = WAL").get)
+    if mode != "wal":
+        raise DatabaseUnusable(f"database {connection.filename} cannot use a write-ahead log ({mode})")
+    connection.execute(
+        f"PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA cache_size = -{CACHE_KIB}"
+    )
+
+
+def _patience(timeout_ms: int) -> Callable[[int], bool]:
+    """A busy handler that asks again every few milliseconds: SQLite's own waits up to 100 and starves under load."""
+    deadline_ns = 0
+
+    def wait(calls: int) -> bool:
+        nonlocal deadline_ns
+        now_ns = time.monotonic_ns()
+        if calls == 0:
+            deadline_ns = now_ns + timeout_ms * 1_000_000
+        if now_ns >= deadline_ns:
+            return False
+        time.sleep(min(calls + 1, _BUSY_SLEEP_MAX_MS) / 1000)
+        return True
+
+    return wait
+
+
+T = TypeVar("T")
+
+
+def with_patience(attempt: Callable[[], T]) -> T:
+    """The result of `attempt`, tried again while SQLite says "busy"; `StoreBusy` after BEGIN_ATTEMPTS_MAX."""
+    for _ in range(BEGIN_ATTEMPTS_MAX - 1):
+        try:
+            return attempt()
+        except apsw.BusyError:
+            continue
+    try:
+        return attempt()
+    except apsw.BusyError as error:
+        raise StoreBusy("another process holds the database's write lock") from error
+
+
+def begin(connection: apsw.Connection) -> None:
+    """Starts a write transaction, taking the write lock first so that no lock has to be upgraded later."""
+    with_patience(lambda: connection.execute("BEGIN IMMEDIATE"))
+
+
+@contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """One write transaction around a block: committed at its end, undone as a whole if anything is raised.
+
+    Errors of SQLite come out as this package's.
+    """
+    begin(connection)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException as error:
+        roll_back(connection)
+        if isinstance(error, apsw.Error):
+            raise domain_error(error) from error
+        raise
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    """Undoes the open transaction, if SQLite has not done so itself already."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+# SQLite names a CHECK by its constraint, a UNIQUE or PRIMARY KEY by its columns.
+_CONSTRAINTS: dict[str, tuple[type[SettleError], str]] = {
+    "accounts.tenant, accounts.id, accounts.currency": (AccountConflict, "the account exists already"),
+    "accounts.tenant, accounts.id": (AccountConflict, "the account exists already, in another currency"),
+    "accounts_balance_range": (BalanceOutOfRange, "the balance would leave the range of an amount"),
+}
+
+
+def domain_error(error: apsw.Error) -> SettleError:
+    """This package's error for one of SQLite's, by result code and, for constraints, by constraint name.
+
+    A constraint without a domain meaning is a bug of ours: `InvariantViolated`. Everything else is about the disk,
+    the file or the lock, never about money: `StoreBusy` or `StoreUnavailable`.
+    """
+    if isinstance(error, apsw.ConstraintError):
+        name = str(error).rpartition(" constraint failed: ")[2]
+        if name in _CONSTRAINTS:
+            kind, detail = _CONSTRAINTS[name]
+            return kind(detail)
+        return InvariantViolated(f"the database refused a row: {error}")
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return StoreBusy("another process holds the database's lock")
+    if isinstance(error, apsw.SQLError | apsw.MisuseError | apsw.RangeError | apsw.MismatchError):
+        return InvariantViolated(f"a statement is wrong: {error}")
+    return StoreUnavailable(f"the database cannot be written or read: {error}")
+
+
+def ends_transaction(error: BaseException) -> bool:
+    """True for an error after which nothing of the open transaction can be trusted: disk, memory, corruption."""
+    return isinstance(error, apsw.Error) and isinstance(domain_error(error), StoreUnavailable)

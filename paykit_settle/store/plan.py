@@ -1,0 +1,158 @@
+"""Decides what a batch of journals does, before any of it is written: replays, conflicts, floors, new balances.
+
+Pure, and the only place with these rules: the one transfer of a script and a batch of a thousand credits are planned by
+the same code. Journals are planned in order, each against the balances that those before it leave; a refused one
+leaves no trace, so its neighbours are not touched.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from paykit_settle.errors import (
+    BalanceOutOfRange,
+    IdempotencyConflict,
+    InsufficientFunds,
+    SettleError,
+    UnknownAccount,
+)
+from paykit_settle.journal import BALANCE, COUNTER_PREFIX, TRANSFER, Journal
+from paykit_settle.money import AMOUNT_MAX
+
+JournalKey = tuple[str, str, str]
+"""Tenant, operation, idempotency key."""
+AccountKey = tuple[str, str, str]
+"""Tenant, account id, currency."""
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """What a posted journal gives back: the stored answer (JSON), and whether an earlier request made it."""
+
+    answer: str
+    replayed: bool
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """What the database knows of a key: the fingerprint of the request that used it, and its answer."""
+
+    fingerprint: bytes
+    answer: str
+
+
+class AccountState(msgspec.Struct, frozen=True, gc=False):
+    """An account's row number (None: it opens with this batch), balance and floor, in minor units."""
+
+    number: int | None
+    balance: int
+    floor: int
+
+
+Outcome = Receipt | SettleError
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to write, as rows for the statements, and what to answer, one outcome per journal in order.
+
+    `opened` are the accounts that the batch opens, `moved` those that exist and whose balance it changes: the row
+    says (after, number, before). `states` is what all accounts stand at once the plan is written.
+    """
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    journals: list[tuple[object, ...]] = field(default_factory=list)
+    entries: list[tuple[object, ...]] = field(default_factory=list)
+    opened: dict[AccountKey, tuple[object, ...]] = field(default_factory=dict)
+    moved: dict[AccountKey, tuple[object, ...]] = field(default_factory=dict)
+    states: dict[AccountKey, AccountState] = field(default_factory=dict)
+
+
+def plan_journals(
+    journals: Sequence[Journal],
+    *,
+    stored: Mapping[JournalKey, Stored],
+    accounts: Mapping[AccountKey, AccountState],
+    next_id: int,
+) -> Plan:
+    """The plan for journals in the order of their arrival, given what the database holds for their keys and accounts.
+
+    A used key gives its first answer again, or `IdempotencyConflict` for another request. `UnknownAccount`,
+    `InsufficientFunds` (transfers only) and `BalanceOutOfRange` refuse a journal as a whole.
+    """
+    plan = Plan()
+    known = dict(stored)
+    states: dict[AccountKey, AccountState] = {}
+    for journal in journals:
+        key = (journal.tenant, journal.operation, journal.key)
+        if (earlier := known.get(key)) is not None:
+            plan.outcomes.append(_replay(journal, earlier))
+            continue
+        refusal = _apply(journal, next_id, accounts, states, plan.entries)
+        if refusal is not None:
+            plan.outcomes.append(refusal)
+            continue
+        known[key] = Stored(journal.fingerprint, journal.answer)
+        plan.outcomes.append(Receipt(journal.answer, False))
+        times = (journal.event_at_ms, journal.recorded_at_ms)
+        plan.journals.append((next_id, *key, journal.fingerprint, journal.answer, journal.details, *times))
+        next_id += 1
+    for account, state in states.items():
+        if state.number is None:
+            plan.opened[account] = (*account, state.balance, state.floor, journals[0].recorded_at_ms)
+        elif state.balance != (before := accounts[account].balance):
+            plan.moved[account] = (state.balance, state.number, before)
+    plan.states = states
+    return plan
+
+
+def account_keys(journals: Iterable[Journal]) -> set[AccountKey]:
+    """The accounts whose state a plan needs: all that have a row, so no counter-accounts."""
+    return {
+        (journal.tenant, entry.account, entry.currency)
+        for journal in journals
+        for entry in journal.entries
+        if entry.account[:1] != COUNTER_PREFIX
+    }
+
+
+def _replay(journal: Journal, earlier: Stored) -> Outcome:
+    if earlier.fingerprint == journal.fingerprint:
+        return Receipt(earlier.answer, True)
+    return IdempotencyConflict(f"{journal.operation} {journal.key!r} was used before, for another request")
+
+
+def _apply(
+    journal: Journal,
+    journal_id: int,
+    accounts: Mapping[AccountKey, AccountState],
+    states: dict[AccountKey, AccountState],
+    entry_rows: list[tuple[object, ...]],
+) -> SettleError | None:
+    """Moves the balances in `states` and adds the entries' rows, or does neither and says why."""
+    moved: dict[AccountKey, AccountState] = {}
+    rows: list[tuple[object, ...]] = []
+    for position, entry in enumerate(journal.entries):
+        account, currency, amount = entry.account, entry.currency, entry.amount
+        if account[:1] == COUNTER_PREFIX:
+            rows.append((journal_id, position, account, currency, amount, None, None, entry.details))
+        else:
+            key = (journal.tenant, account, currency)
+            state = moved.get(key) or states.get(key) or accounts.get(key)
+            if state is None:
+                if account != BALANCE or journal.operation == TRANSFER:
+                    return UnknownAccount(f"the tenant has no account {account!r} in {currency.upper()}")
+                state = AccountState(None, 0, 0)
+            before = state.balance
+            after = before + amount
+            if after < state.floor and amount < 0 and journal.operation == TRANSFER:
+                return InsufficientFunds(
+                    f"account {account!r} has {before - state.floor} {currency.upper()} minor units above its floor, "
+                    f"the transfer takes {-amount}"
+                )
+            if not -AMOUNT_MAX <= after <= AMOUNT_MAX:
+                return BalanceOutOfRange(f"the balance of {account!r} would go beyond ±{AMOUNT_MAX}")
+            moved[key] = AccountState(state.number, after, state.floor)
+            rows.append((journal_id, position, account, currency, amount, before, after, entry.details))
+    states.update(moved)
+    entry_rows.extend(rows)
+    return None

@@ -1,0 +1,120 @@
+"""Posts journals inside a transaction that the caller holds: read once, plan, write with one statement per table.
+
+`post_journal` is for use inside a larger unit of work (a run that is marked posted and booked in one commit);
+`post_journals` is what the writer calls with everything that waits. Both take the same path.
+"""
+
+from collections.abc import Sequence
+
+import apsw
+
+from paykit_settle.errors import InvariantViolated, SettleError
+from paykit_settle.journal import Journal, compact_json
+from paykit_settle.store.plan import (
+    AccountKey,
+    AccountState,
+    Outcome,
+    Plan,
+    Receipt,
+    Stored,
+    account_keys,
+    plan_journals,
+)
+from paykit_settle.store.queries import load_queries
+
+_SQL = load_queries("ledger.sql")
+
+ACCOUNTS_REMEMBERED_MAX = 20_000
+"""Accounts that a poster remembers before it starts anew."""
+
+
+def post_journal(connection: apsw.Connection, journal: Journal) -> Receipt:
+    """Posts one journal, or raises why not; the transaction is the caller's to commit.
+
+    The same key with the same request gives the first answer and changes nothing. Raises `IdempotencyConflict`,
+    `UnknownAccount`, `InsufficientFunds` or `BalanceOutOfRange`; nothing was written then.
+    """
+    outcome = post_journals(connection, [journal])[0]
+    if isinstance(outcome, SettleError):
+        raise outcome
+    return outcome
+
+
+def post_journals(connection: apsw.Connection, journals: Sequence[Journal]) -> list[Outcome]:
+    """Posts journals in order and gives one outcome each: a receipt, or the error that refuses this journal alone.
+
+    The connection must be in a write transaction (BEGIN IMMEDIATE), so that what is read here cannot change.
+    """
+    plan = make_plan(connection, journals, {})
+    write_balances(connection, plan)
+    record(connection, plan)
+    return plan.outcomes
+
+
+class Poster:
+    """`post_journals` for a connection that posts again and again: remembers accounts while nobody else writes.
+
+    What it remembers is used only if SQLite says that no other connection has committed since, and a balance is only
+    ever written over the very balance that was read. Call `forget` after anything else has written through this
+    connection, and after anything was rolled back.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._states: dict[AccountKey, AccountState] = {}
+        self._version = 0
+
+    def post(self, journals: Sequence[Journal]) -> list[Outcome]:
+        """Like `post_journals`."""
+        version = self._connection.execute(_SQL["data_version"]).get
+        if version != self._version or len(self._states) > ACCOUNTS_REMEMBERED_MAX:
+            self._states.clear()
+            self._version = version
+        plan = make_plan(self._connection, journals, self._states)
+        write_balances(self._connection, plan)
+        record(self._connection, plan)
+        self._states.update(plan.states)
+        for opened in plan.opened:
+            del self._states[opened]  # its row number is not known yet
+        return plan.outcomes
+
+    def forget(self) -> None:
+        """Drops all that is remembered: it may no longer be what the file holds."""
+        self._states.clear()
+
+
+def make_plan(connection: apsw.Connection, journals: Sequence[Journal], states: dict[AccountKey, AccountState]) -> Plan:
+    """The plan for these journals against what the database holds now; writes nothing.
+
+    `states` are accounts that were read before and cannot have changed; those that are missing are added to it.
+    """
+    keys = [(journal.tenant, journal.operation, journal.key) for journal in journals]
+    found = connection.execute(_SQL["find_journals"], (compact_json(keys),))
+    stored = {keys[index]: Stored(fingerprint, answer) for index, fingerprint, answer in found}
+    if missing := [key for key in account_keys(journals) if key not in states]:
+        rows = connection.execute(_SQL["find_accounts"], (compact_json(missing),))
+        for tenant, id_, currency, number, balance, floor in rows:
+            states[(tenant, id_, currency)] = AccountState(number, balance, floor)
+    last_id = connection.execute(_SQL["last_journal_id"]).get or 0
+    return plan_journals(journals, stored=stored, accounts=states, next_id=last_id + 1)
+
+
+def write_balances(connection: apsw.Connection, plan: Plan) -> None:
+    """Opens the accounts that the plan opens, and moves the balances that it moves."""
+    if plan.opened:
+        connection.executemany(_SQL["insert_account"], plan.opened.values())
+    move_balances(connection, list(plan.moved.values()))
+
+
+def move_balances(connection: apsw.Connection, moves: Sequence[tuple[object, ...]]) -> None:
+    """Sets balances; `InvariantViolated` if one is no longer what the plan read, which a write lock rules out."""
+    changed = connection.total_changes()
+    connection.executemany(_SQL["update_balance"], moves)
+    if connection.total_changes() - changed != len(moves):
+        raise InvariantViolated("a balance changed between reading and writing it in one transaction")
+
+
+def record(connection: apsw.Connection, plan: Plan) -> None:
+    """Writes the journals and entries of the plan: from here on their keys are used."""
+    connection.executemany(_SQL["insert_journal"], plan.journals)
+    connection.executemany(_SQL["insert_entry"], plan.entries)

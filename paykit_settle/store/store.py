@@ -1,0 +1,64 @@
+"""A ledger file, open: one writer, a few readers, the schema of this program. Closed last, after all who use it."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from paykit_settle.journal import Journal
+from paykit_settle.store.database import BUSY_TIMEOUT_MS, connect, use_wal
+from paykit_settle.store.migrations import migrate
+from paykit_settle.store.plan import Receipt
+from paykit_settle.store.reader import Reader
+from paykit_settle.store.writer import QUEUE_MAX, Writer
+
+T = TypeVar("T")
+
+
+def clock_ms() -> int:
+    """Now, in unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class Store:
+    """Opens the file at `path`, makes or migrates it as needed, and serves writes and reads until `close`.
+
+    Raises `DatabaseUnusable` (also `DatabaseTooNew`) or `StoreBusy`, and then leaves the file as it was.
+    `queue_max` bounds the work that waits, `busy_timeout_ms` one wait for another process's lock.
+    """
+
+    def __init__(self, path: str | Path, *, queue_max: int = QUEUE_MAX, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> None:
+        self.path = Path(path)
+        connection = connect(path, create=True, busy_timeout_ms=busy_timeout_ms)
+        try:
+            migrate(connection, now_ms=clock_ms())
+            use_wal(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._writer = Writer(connection, queue_max=queue_max)
+        self._reader = Reader(path, busy_timeout_ms=busy_timeout_ms)
+
+    async def post(self, journal: Journal) -> Receipt:
+        """Posts one journal exactly once; the receipt is given after the commit, or the error that refused it."""
+        return await self._writer.post(journal)
+
+    async def write(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Runs a unit of work that commits or is undone as a whole, beside others in one commit."""
+        return await self._writer.run(work)
+
+    async def read(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Runs a function against one committed state, off the event loop and beside the writer."""
+        return await self._reader.run(work)
+
+    def submit(self, work: Callable[[apsw.Connection], T]) -> "Future[T]":
+        """`write` for callers without an event loop."""
+        return self._writer.submit(work)
+
+    def close(self) -> None:
+        """Finishes what was taken in and closes the file. Blocks: call it off the event loop."""
+        self._writer.close()
+        self._reader.close()

@@ -1,0 +1,153 @@
+"""What SQLite says becomes an error of ours: a lock is never "insufficient funds", and no error of apsw gets out.
+
+Without these, a busy file would be reported to a customer as a lack of money, and a full disk as a bug.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from paykit_settle.errors import (
+    AccountConflict,
+    BalanceOutOfRange,
+    DatabaseUnusable,
+    InvariantViolated,
+    SettleError,
+    StoreBusy,
+    StoreUnavailable,
+)
+from paykit_settle.money import AMOUNT_MAX
+from paykit_settle.store.database import connect, domain_error, ends_transaction, transaction, use_wal
+from tests.ledger_files import balances, credit, ledger_file, open_account, post
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[apsw.Connection]:
+    with ledger_file(tmp_path / "ledger.db") as connection:
+        open_account(connection, "a")
+        yield connection
+
+
+def apsw_errors(root: type[BaseException] = apsw.Error) -> Iterator[type[BaseException]]:
+    for child in root.__subclasses__():
+        yield child
+        yield from apsw_errors(child)
+
+
+@pytest.mark.parametrize("kind", sorted(apsw_errors(), key=lambda kind: kind.__name__))
+def test_every_error_of_the_driver_has_one_of_ours(kind: type[apsw.Error]) -> None:
+    error = domain_error(kind("said the driver"))
+    expected: type[SettleError] = StoreUnavailable
+    if kind in (apsw.BusyError, apsw.LockedError):
+        expected = StoreBusy
+    elif kind in (apsw.ConstraintError, apsw.SQLError, apsw.MisuseError, apsw.RangeError, apsw.MismatchError):
+        expected = InvariantViolated
+    assert type(error) is expected
+    assert ends_transaction(kind("said the driver")) is (expected is StoreUnavailable)
+
+
+def test_only_the_drivers_errors_end_a_transaction() -> None:
+    assert not ends_transaction(ValueError())
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("INSERT INTO accounts VALUES (9, 't', 'a', 'usd', 0, 0, 1)", AccountConflict),
+        ("INSERT INTO accounts VALUES (9, 't', 'a', 'eur', 0, 0, 1)", AccountConflict),
+        (f"UPDATE accounts SET balance = -{AMOUNT_MAX + 1}", BalanceOutOfRange),
+        ("INSERT INTO accounts VALUES (9, 't', '@x', 'usd', 0, 0, 1)", InvariantViolated),
+        ("INSERT INTO accounts VALUES (9, 't', '', 'usd', 0, 0, 1)", InvariantViolated),
+        ("UPDATE accounts SET balance = 1.5", InvariantViolated),
+        ("UPDATE accounts SET balance = NULL", InvariantViolated),
+        ("INSERT INTO entries VALUES (77, 0, 'a', 'usd', 1, 0, 1, NULL)", InvariantViolated),
+        ("INSERT INTO entries VALUES (1, 9, 'a', 'usd', 1, 0, 2, NULL)", InvariantViolated),
+        ("INSERT INTO entries VALUES (1, 9, '@a', 'usd', 1, 0, 1, NULL)", InvariantViolated),
+        ("INSERT INTO entries VALUES (1, 9, 'a', 'usd', 1, NULL, NULL, NULL)", InvariantViolated),
+        ("INSERT INTO journals SELECT 9, tenant, operation, key, fingerprint, '', NULL, 1, 1 FROM journals",
+         InvariantViolated),
+    ],
+)  # fmt: skip
+def test_constraint_becomes_its_error_and_nothing_is_written(
+    connection: apsw.Connection, sql: str, expected: type[SettleError]
+) -> None:
+    post(connection, credit("k", 5))
+    before = balances(connection)
+    with pytest.raises(expected), transaction(connection):
+        connection.execute("UPDATE accounts SET floor = -1")
+        connection.execute(sql)
+    assert balances(connection) == before
+    assert connection.execute("SELECT max(floor), count(*) FROM accounts").fetchall() == [(0, 2)]
+
+
+def test_balance_may_exist_in_several_currencies(connection: apsw.Connection) -> None:
+    post(connection, credit("1", 5), credit("2", 7, currency="eur"))
+    assert connection.execute("SELECT currency, balance FROM accounts WHERE id = 'balance' ORDER BY 1").fetchall() == [
+        ("eur", 7), ("usd", 5),
+    ]  # fmt: skip
+
+
+def test_amounts_at_the_ends_of_the_range_come_back_digit_for_digit(connection: apsw.Connection) -> None:
+    post(connection, credit("1", AMOUNT_MAX), credit("2", -AMOUNT_MAX), credit("3", -AMOUNT_MAX))
+    assert balances(connection)["balance"] == -AMOUNT_MAX
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
+def test_anything_raised_in_a_transaction_undoes_it(connection: apsw.Connection, error: BaseException) -> None:
+    with pytest.raises(type(error)), transaction(connection):
+        connection.execute("UPDATE accounts SET balance = 9")
+        raise error
+    assert balances(connection) == {"a": 0}
+    assert not connection.in_transaction
+
+
+def test_lock_of_another_is_busy_after_a_bounded_wait(tmp_path: Path, connection: apsw.Connection) -> None:
+    other = connect(connection.filename, busy_timeout_ms=1)
+    connection.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreBusy), transaction(other):
+        pass
+    connection.execute("ROLLBACK")
+    with transaction(other):
+        pass
+    other.close()
+
+
+def test_missing_file_is_not_made_by_the_way(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseUnusable):
+        connect(tmp_path / "missing.db")
+    assert not (tmp_path / "missing.db").exists()
+
+
+def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("this is no database, but it is long enough to look like something" * 20)
+    with pytest.raises(DatabaseUnusable):
+        connect(tmp_path / "text.db")
+
+
+def test_folder_that_is_missing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseUnusable):
+        connect(tmp_path / "no" / "a.db", create=True)
+
+
+def test_reading_connection_cannot_write(connection: apsw.Connection) -> None:
+    reader = connect(connection.filename, read_only=True)
+    with pytest.raises(apsw.ReadOnlyError):
+        reader.execute("UPDATE accounts SET balance = 1")
+    reader.close()
+
+
+def test_commits_are_durable_and_keys_are_checked(connection: apsw.Connection) -> None:
+    assert connection.pragma("synchronous") == 3
+    assert connection.pragma("foreign_keys") == 1
+    use_wal(connection)
+    assert connection.pragma("journal_mode") == "wal"
+    assert connection.pragma("synchronous") == 2
+
+
+def test_memory_database_has_no_log_to_share() -> None:
+    connection = apsw.Connection(":memory:")
+    with pytest.raises(DatabaseUnusable, match="write-ahead"):
+        use_wal(connection)
+    connection.close()

@@ -1,0 +1,296 @@
+"""The writer commits what waits together; nobody hears of a result before its commit, and no unit harms another.
+
+Without these, an answer could be sent for money that a crash then takes back, or one bad request could fail a batch.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from paykit_settle.errors import (
+    IdempotencyConflict,
+    InsufficientFunds,
+    InvariantViolated,
+    StoreBusy,
+    StoreFull,
+    StoreUnavailable,
+)
+from paykit_settle.store import writer as writer_module
+from paykit_settle.store.database import connect
+from paykit_settle.store.writer import HAND_OVER_MAX, Writer
+from tests.ledger_files import balances, credit, ledger_file, move, open_account, post
+
+PATIENCE_MS = 50
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with `balance` 100 and an empty account `a`."""
+    with ledger_file(tmp_path / "ledger.db") as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        open_account(connection, "a")
+        post(connection, credit("opening", 100))
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def other(path: Path) -> Iterator[apsw.Connection]:
+    """Another connection to the same file."""
+    connection = connect(path, busy_timeout_ms=PATIENCE_MS)
+    yield connection
+    connection.close()
+
+
+class Statements(list[str]):
+    """What a connection executes, as it does so."""
+
+    def watch(self, connection: apsw.Connection) -> apsw.Connection:
+        connection.exec_trace = self._note
+        return connection
+
+    def _note(self, _cursor: apsw.Cursor, sql: str, _bindings: object) -> bool:
+        self.append(sql.strip())
+        return True
+
+
+@pytest.fixture
+def statements() -> Statements:
+    return Statements()
+
+
+@pytest.fixture
+def writer(path: Path, statements: Statements) -> Iterator[Writer]:
+    writer = Writer(statements.watch(connect(path, busy_timeout_ms=PATIENCE_MS)), queue_max=100)
+    yield writer
+    writer.close()
+
+
+def fail(error: BaseException) -> Callable[[apsw.Connection], None]:
+    """Work that writes, and then raises."""
+
+    def work(connection: apsw.Connection) -> None:
+        connection.execute("UPDATE accounts SET balance = 0")
+        raise error
+
+    return work
+
+
+def holding(gate: threading.Event) -> Callable[[apsw.Connection], None]:
+    """Work that keeps the writer until the gate opens."""
+
+    def work(_connection: apsw.Connection) -> None:
+        assert gate.wait(30)
+
+    return work
+
+
+async def test_crowd_shares_one_commit(writer: Writer, statements: Statements) -> None:
+    count = HAND_OVER_MAX - 1
+    receipts = await asyncio.gather(*(writer.post(credit(f"k{n}", 1)) for n in range(count)))
+    assert not any(receipt.replayed for receipt in receipts)
+    assert statements.count("BEGIN IMMEDIATE") == statements.count("COMMIT") == 1
+
+
+async def test_result_is_given_after_its_commit(writer: Writer, other: apsw.Connection) -> None:
+    await writer.post(credit("k", 5))
+    assert balances(other)["balance"] == 105
+
+
+async def test_refused_journal_does_not_fail_its_neighbours(writer: Writer, other: apsw.Connection) -> None:
+    journals = [credit("1", 5), move("2", "balance", "a", 1_000), credit("opening", 7), move("4", "balance", "a", 10)]
+    outcomes = await asyncio.gather(*map(writer.post, journals), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes[1:3]] == [InsufficientFunds, IdempotencyConflict]
+    assert balances(other) == {"a": 10, "balance": 95}
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), InsufficientFunds("no")])
+async def test_unit_that_raises_is_undone_alone(
+    writer: Writer, other: apsw.Connection, error: BaseException
+) -> None:
+    before, failed, after = await asyncio.gather(
+        writer.post(credit("1", 5)),
+        _outcome(writer.run(fail(error))),
+        writer.run(lambda connection: connection.execute("SELECT balance FROM accounts WHERE id = 'balance'").get),
+    )
+    assert not before.replayed
+    assert failed is error
+    assert after == 105
+    assert balances(other)["balance"] == 105
+
+
+async def _outcome(awaitable: Any) -> object:
+    try:
+        return await awaitable
+    except BaseException as error:
+        return error
+
+
+async def test_wrong_statement_of_a_unit_is_a_bug_and_undone_alone(writer: Writer) -> None:
+    def wrong(connection: apsw.Connection) -> None:
+        connection.execute("SELECT nonsense")
+
+    with pytest.raises(InvariantViolated):
+        await writer.run(wrong)
+    assert not (await writer.post(credit("k", 5))).replayed
+
+
+async def test_journal_that_cannot_be_written_fails_alone(writer: Writer, other: apsw.Connection) -> None:
+    """The database itself refuses a row (an empty key): the group is undone, and each posted by itself."""
+    outcomes = await asyncio.gather(
+        writer.post(credit("1", 5)), writer.post(credit("", 7)), writer.post(credit("3", 9)), return_exceptions=True
+    )
+    assert isinstance(outcomes[1], InvariantViolated)
+    assert balances(other)["balance"] == 114
+
+
+async def test_units_and_journals_keep_their_order(writer: Writer) -> None:
+    seen: list[object] = []
+
+    def look(connection: apsw.Connection) -> None:
+        seen.append(connection.execute("SELECT balance FROM accounts WHERE id = 'balance'").get)
+
+    await asyncio.gather(
+        writer.run(look), writer.post(credit("1", 5)), writer.run(look), writer.post(credit("2", 5)), writer.run(look)
+    )
+    assert seen == [100, 105, 110]
+
+
+async def test_what_another_connection_wrote_is_seen_by_the_next_journal(
+    writer: Writer, other: apsw.Connection
+) -> None:
+    """Balances are remembered between batches, but not past the commit of somebody else."""
+    await writer.post(move("1", "balance", "a", 60))
+    post(other, move("2", "a", "balance", 50))
+    await writer.post(move("3", "balance", "a", 85))
+    with pytest.raises(InsufficientFunds):
+        await writer.post(move("4", "balance", "a", 6))
+    assert balances(other) == {"a": 95, "balance": 5}
+
+
+async def test_what_a_unit_wrote_is_seen_by_the_next_journal(writer: Writer, other: apsw.Connection) -> None:
+    await writer.post(move("1", "balance", "a", 60))
+    await writer.run(lambda connection: connection.execute("UPDATE accounts SET balance = 7 WHERE id = 'a'").fetchall())
+    await writer.post(move("2", "a", "balance", 7))
+    assert balances(other) == {"a": 0, "balance": 47}
+
+
+async def test_full_queue_refuses_and_takes_nothing_in(writer: Writer, other: apsw.Connection) -> None:
+    gate = threading.Event()
+    held = writer.submit(holding(gate))
+    await asyncio.to_thread(_until_taken, writer)
+    waiting = [asyncio.ensure_future(writer.post(credit(f"k{n}", 1))) for n in range(100)]
+    await asyncio.sleep(0)
+    with pytest.raises(StoreFull):
+        await writer.post(credit("one too many", 1))
+    with pytest.raises(StoreFull):
+        writer.submit(lambda _: None)
+    gate.set()
+    await asyncio.gather(*waiting)
+    await asyncio.wrap_future(held)
+    assert balances(other)["balance"] == 200
+    assert not (await writer.post(credit("one too many", 1))).replayed
+
+
+def _until_taken(writer: Writer) -> None:
+    """Returns once the writer works on what was submitted: it takes the queue's lock with nothing in the queue."""
+    for _ in range(10_000):
+        with writer._changed:
+            if not writer._waiting:
+                return
+        threading.Event().wait(0.001)
+    raise AssertionError("the writer took nothing")
+
+
+async def test_cancelled_caller_leaves_a_whole_booking(writer: Writer, other: apsw.Connection) -> None:
+    gate = threading.Event()
+    writer.submit(holding(gate))
+    task = asyncio.ensure_future(writer.post(credit("k", 5)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    gate.set()
+    assert (await writer.post(credit("k", 5))).replayed
+    assert balances(other)["balance"] == 105
+
+
+async def test_lock_held_by_another_is_busy_for_the_whole_batch_and_nothing_else(
+    writer: Writer, other: apsw.Connection
+) -> None:
+    other.execute("BEGIN IMMEDIATE")
+    outcomes = await asyncio.gather(
+        writer.post(credit("1", 5)), writer.post(move("2", "balance", "a", 5)), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [StoreBusy, StoreBusy]
+    assert outcomes[0] is not outcomes[1]
+    other.execute("ROLLBACK")
+    assert not (await writer.post(credit("1", 5))).replayed
+
+
+async def test_commit_that_fails_fails_everybody_in_it(
+    writer: Writer, other: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_connection: apsw.Connection, _journals: object) -> None:
+        raise apsw.FullError("database or disk is full")
+
+    monkeypatch.setattr(writer_module.Poster, "post", full)
+    outcomes = await asyncio.gather(
+        writer.run(lambda connection: connection.execute("UPDATE accounts SET balance = 1").fetchall()),
+        writer.post(credit("1", 5)),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, StoreUnavailable]
+    monkeypatch.undo()
+    assert balances(other)["balance"] == 100
+    assert not (await writer.post(credit("1", 5))).replayed
+
+
+async def test_closing_finishes_what_was_taken_in_and_refuses_the_rest(path: Path, other: apsw.Connection) -> None:
+    writer = Writer(connect(path))
+    waiting = [asyncio.ensure_future(writer.post(credit(f"k{n}", 1))) for n in range(HAND_OVER_MAX)]
+    await asyncio.sleep(0)  # a full hand over happens at once: all of them are with the writer now
+    await asyncio.to_thread(writer.close)
+    assert len(await asyncio.gather(*waiting)) == HAND_OVER_MAX
+    assert balances(other)["balance"] == 100 + HAND_OVER_MAX
+    with pytest.raises(StoreUnavailable):
+        await writer.post(credit("late", 1))
+    with pytest.raises(StoreUnavailable):
+        writer.submit(lambda _: None)
+
+
+async def test_units_gathered_when_the_writer_closes_are_refused(path: Path) -> None:
+    writer = Writer(connect(path))
+    waiting = asyncio.ensure_future(writer.post(credit("k", 1)))
+    closing = asyncio.ensure_future(asyncio.to_thread(writer.close))
+    await closing
+    outcome = await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(outcome[0], StoreUnavailable) or not outcome[0].replayed  # type: ignore[union-attr]
+
+
+def test_threads_are_served_like_coroutines(writer: Writer) -> None:
+    total = writer.submit(lambda connection: connection.execute("SELECT sum(balance) FROM accounts").get)
+    assert total.result(30) == 100
+    with pytest.raises(ValueError, match="mine"):
+        writer.submit(fail(ValueError("mine"))).result(30)
+
+
+async def test_loop_that_ended_does_not_stop_the_writer(writer: Writer) -> None:
+    gate = threading.Event()
+    writer.submit(holding(gate))
+
+    def leave_early() -> None:
+        async def ask() -> None:
+            task = asyncio.ensure_future(writer.post(credit("left", 5)))
+            await asyncio.sleep(0)
+            task.cancel()
+
+        asyncio.run(ask())
+
+    await asyncio.to_thread(leave_early)
+    gate.set()
+    assert (await writer.post(credit("next", 5))).replayed is False
