@@ -1,21 +1,46 @@
 """JSON over HTTP, in and out: the one way in which handlers read a body and write an answer."""
 
+import asyncio
 import json
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from paykit_settle.strict_json import loads
 
+BODY_TIMEOUT_S = 30
+"""How long the body of a request may take to arrive."""
+
+
+@dataclass(slots=True)
+class _Reads:
+    """The bodies that are on their way, by their deadlines."""
+
+    deadlines: set[asyncio.Timeout] = field(default_factory=set)
+    ended: bool = False
+
+
+_reads: web.AppKey[_Reads] = web.AppKey("body_reads")
+
 json_text = json.JSONEncoder(allow_nan=False).encode
 """A value as JSON text; no float gets that far, and NaN would be refused."""
 
 
+def guard_bodies(app: web.Application) -> None:
+    """Gives up on bodies that are still on their way when the application shuts down.
+
+    From then on aiohttp drops what arrives, so such a request would hold the shutdown up until its time-out.
+    """
+    app[_reads] = _Reads()
+    app.on_shutdown.append(_give_up_reads)
+
+
 async def read_json(request: web.Request) -> object:
-    """The body as strict JSON; `InvalidJson` if it is not, 415 if it is but does not say so.
+    """The body as strict JSON; `InvalidJson` if it is not, 415 if it is but does not say so, 408 if it is too slow.
 
     A JSON content type is insisted on because a web page cannot send one to us without the browser asking first.
     """
-    value = loads(await request.read())
+    value = loads(await _read_body(request))
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(text="send JSON with Content-Type: application/json")
     return value
@@ -24,3 +49,25 @@ async def read_json(request: web.Request) -> object:
 def json_response(body: object, *, status: int = 200) -> web.Response:
     """A JSON answer, written without any float."""
     return web.Response(text=json_text(body), status=status, content_type="application/json")
+
+
+async def _read_body(request: web.Request) -> bytes:
+    if request.content.is_eof():  # it came with the head of the request, as small bodies do
+        return await request.read()
+    reads = request.app[_reads]
+    try:
+        async with asyncio.timeout(0 if reads.ended else BODY_TIMEOUT_S) as deadline:
+            reads.deadlines.add(deadline)
+            try:
+                return await request.read()
+            finally:
+                reads.deadlines.discard(deadline)
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(text="the body of the request did not arrive") from None
+
+
+async def _give_up_reads(app: web.Application) -> None:
+    now = asyncio.get_running_loop().time()
+    app[_reads].ended = True
+    for deadline in app[_reads].deadlines:
+        deadline.reschedule(now)

@@ -16,7 +16,7 @@ from aiohttp import web
 from paykit_settle.client import ProcessorClient
 from paykit_settle.config import Settings
 from paykit_settle.errors import SettleError
-from paykit_settle.http_json import json_response, read_json
+from paykit_settle.http_json import guard_bodies, json_response, read_json
 from paykit_settle.ledger_routes import add_ledger_routes
 from paykit_settle.rates import Rates
 from paykit_settle.report import posted_json
@@ -58,6 +58,7 @@ def create_app(
         app.cleanup_ctx.append(_own_client)
     else:
         app[_client_key] = client
+    guard_bodies(app)
     app.router.add_get("/healthz", healthz)
     app.router.add_post("/settlements/run", run)
     if settings.database is not None:
@@ -117,7 +118,13 @@ async def problem_middleware(request: web.Request, handler: Handler) -> web.Stre
         return _problem(500, "internal_error", "an unforeseen error; the log of the service has it")
 
 
-HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
+HTTP_CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    413: "body_too_large",
+    415: "unsupported_media_type",
+}
 """Codes of the errors that HTTP itself knows."""
 
 

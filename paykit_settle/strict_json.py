@@ -41,14 +41,16 @@ def loads(data: bytes) -> object:
     if text.startswith("\ufeff"):
         raise InvalidJson("starts with a byte order mark")
     try:
-        value = json.loads(text, object_pairs_hook=_unique_members, parse_constant=_no_constant, parse_float=JsonNumber)
+        value: object = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise InvalidJson(f"malformed at line {error.lineno} column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise InvalidJson(f"nested deeper than {NESTING_MAX} levels") from None
     except ValueError:  # the interpreter's own bound on the digits of an integer
         raise InvalidJson("an integer has too many digits") from None
-    _check_texts(value, NESTING_MAX)
+    # Only an escape can bring in NUL or half a surrogate pair, and only brackets nest.
+    if "\\u" in text or text.count("[") + text.count("{") > NESTING_MAX:
+        _check_texts(value, NESTING_MAX)
     return value
 
 
@@ -63,6 +65,9 @@ def _unique_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _no_constant(name: str) -> NoReturn:
     raise InvalidJson(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_members, parse_constant=_no_constant, parse_float=JsonNumber)
 
 
 def _check_texts(value: object, depth_left: int) -> None:

@@ -7,9 +7,10 @@
 from collections.abc import Sequence
 
 import apsw
+import msgspec
 
 from paykit_settle.errors import InvariantViolated, SettleError
-from paykit_settle.journal import Journal, compact_json
+from paykit_settle.journal import Journal
 from paykit_settle.store.plan import (
     AccountKey,
     AccountState,
@@ -23,6 +24,8 @@ from paykit_settle.store.plan import (
 from paykit_settle.store.queries import load_queries
 
 _SQL = load_queries("ledger.sql")
+
+_encode = msgspec.json.Encoder().encode
 
 ACCOUNTS_REMEMBERED_MAX = 20_000
 """Accounts that a poster remembers before it starts anew."""
@@ -89,14 +92,19 @@ def make_plan(connection: apsw.Connection, journals: Sequence[Journal], states: 
     `states` are accounts that were read before and cannot have changed; those that are missing are added to it.
     """
     keys = [(journal.tenant, journal.operation, journal.key) for journal in journals]
-    found = connection.execute(_SQL["find_journals"], (compact_json(keys),))
+    found = connection.execute(_SQL["find_journals"], (_array(keys),))
     stored = {keys[index]: Stored(fingerprint, answer) for index, fingerprint, answer in found}
     if missing := [key for key in account_keys(journals) if key not in states]:
-        rows = connection.execute(_SQL["find_accounts"], (compact_json(missing),))
+        rows = connection.execute(_SQL["find_accounts"], (_array(missing),))
         for tenant, id_, currency, number, balance, floor in rows:
             states[(tenant, id_, currency)] = AccountState(number, balance, floor)
     last_id = connection.execute(_SQL["last_journal_id"]).get or 0
     return plan_journals(journals, stored=stored, accounts=states, next_id=last_id + 1)
+
+
+def _array(rows: Sequence[object]) -> str:
+    """Rows as one JSON array, the form in which a statement takes a list."""
+    return _encode(rows).decode()
 
 
 def write_balances(connection: apsw.Connection, plan: Plan) -> None:

@@ -5,14 +5,15 @@ from functools import cache
 from importlib.resources import files
 
 _HEAD = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 
 @cache
 def load_queries(file_name: str) -> dict[str, str]:
-    """The queries of one file of `sql/`, by name; each is what stands between its name and the next."""
+    """The queries of one file of `sql/`, by name; each is what stands between its name and the next, without comments."""
     text = read_sql(file_name)
     parts = _HEAD.split(text)[1:]
-    return {name: sql.strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+    return {name: _COMMENT.sub("", sql).strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def read_sql(file_name: str) -> str:

@@ -25,7 +25,8 @@ from paykit_settle.store.plan import Receipt
 from paykit_settle.store.posting import Poster
 
 QUEUE_MAX = 4_096
-"""Units that may wait for the writer, beside the batch it works on; one more is `StoreFull`."""
+"""Units that may wait for the writer, beside the batch it works on; one more is `StoreFull`. A thread may overtake an
+event loop that gathers, by HAND_OVER_MAX at most."""
 BATCH_MAX = 1_000
 """Units in one commit."""
 HAND_OVER_MAX = 32

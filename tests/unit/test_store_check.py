@@ -58,6 +58,8 @@ def test_sums_beyond_64_bits_are_exact(connection: apsw.Connection) -> None:
          "'transfer' '2' 'b' does not begin with the balance"),
         ("UPDATE entries SET balance_after = 77 WHERE journal = 1 AND position = 1",
          "'credit' 'k' 'balance' has a balance that its amount does not explain"),
+        ("UPDATE entries SET balance_before = NULL, balance_after = NULL WHERE journal = 1 AND position = 1",
+         "'credit' 'k' 'balance' has a balance that its amount does not explain"),
         ("UPDATE entries SET balance_before = 0, balance_after = 1 WHERE account = '@external' AND journal = 1",
          "'@external' has a balance that its amount does not explain"),
         ("UPDATE accounts SET floor = 151 WHERE id = 'a'", "'transfer' '2' 'a' breaks the floor"),

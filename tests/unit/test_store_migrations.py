@@ -52,7 +52,9 @@ def test_second_opening_applies_nothing(tmp_path: Path) -> None:
 
 def test_every_table_is_strict(tmp_path: Path) -> None:
     with ledger_file(tmp_path / "a.db") as connection:
-        tables = connection.execute("SELECT name, strict FROM pragma_table_list WHERE type = 'table' AND schema = 'main'")
+        tables = connection.execute(
+            "SELECT name, strict FROM pragma_table_list WHERE type = 'table' AND schema = 'main'"
+        )
         assert all(strict for name, strict in tables if not str(name).startswith("sqlite_"))
 
 

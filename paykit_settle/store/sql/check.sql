@@ -62,7 +62,7 @@ FROM entries
 JOIN journals ON journals.id = entries.journal
 WHERE CASE WHEN substr(entries.account, 1, 1) = '@'
            THEN entries.balance_before IS NOT NULL OR entries.balance_after IS NOT NULL
-           ELSE entries.balance_after IS NOT entries.balance_before + entries.amount END
+           ELSE entries.balance_before IS NULL OR entries.balance_after IS NOT entries.balance_before + entries.amount END
 LIMIT ?;
 
 -- name: broken_floors

@@ -51,7 +51,7 @@ CREATE TABLE entries (
     CONSTRAINT entries_key PRIMARY KEY (journal, position),
     CONSTRAINT entries_balances CHECK (
         CASE WHEN substr(account, 1, 1) = '@' THEN balance_before IS NULL AND balance_after IS NULL
-             ELSE balance_after = balance_before + amount END)
+             ELSE balance_before IS NOT NULL AND balance_after IS balance_before + amount END)
 ) STRICT, WITHOUT ROWID;
 
 CREATE VIEW transfers AS
