@@ -19,13 +19,14 @@ LIMIT_MAX = 100
 DAY_S = 86_400
 
 BALANCE_TRANSACTION_PARAMETERS = frozenset(
-    {"account", "limit", "starting_after", "ending_before", "currency", "type", "created"}
+    {"account", "limit", "starting_after", "ending_before", "currency", "type", "source", "payout", "created"}
     | {f"created[{bound}]" for bound in ("gte", "gt", "lt", "lte")}
 )
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CURRENCY = re.compile(r"[a-z]{3}")
+_EXPAND = re.compile(r"expand\[[0-9]{0,3}\]")
 
 
 def read_parameters(pairs: Sequence[tuple[str, str]], *, known: frozenset[str]) -> dict[str, str]:
@@ -42,8 +43,21 @@ def read_parameters(pairs: Sequence[tuple[str, str]], *, known: frozenset[str]) 
     return found
 
 
+def split_expand(
+    pairs: Sequence[tuple[str, str]], *, known: frozenset[str]
+) -> tuple[list[tuple[str, str]], frozenset[str]]:
+    """The other parameters, and what is to be expanded. 400 for a property that cannot be."""
+    wanted = [(name, value) for name, value in pairs if name.startswith("expand") and _EXPAND.fullmatch(name)]
+    if not wanted:
+        return list(pairs), frozenset()
+    for name, value in wanted:
+        if value not in known:
+            raise invalid(f"This property cannot be expanded ({value}).", param=name)
+    return [pair for pair in pairs if pair not in wanted], frozenset(value for _, value in wanted)
+
+
 def page_query(parameters: Mapping[str, str]) -> PageQuery:
-    """What to list: at most `limit` rows from a cursor on, filtered by time, currency and type.
+    """What to list: at most `limit` rows from a cursor on, filtered by time, currency, type, source and payout.
 
     `created` is one whole UTC day (`2026-01-15`), one second, or a range of `created[gte]` and its
     kin in unix seconds.
@@ -63,6 +77,8 @@ def page_query(parameters: Mapping[str, str]) -> PageQuery:
         end_s=end_s,
         currency=read_currency(parameters["currency"], param="currency") if "currency" in parameters else None,
         type=parameters.get("type"),
+        source=parameters.get("source"),
+        payout=parameters.get("payout"),
     )
 
 
@@ -86,8 +102,12 @@ def _created_window(parameters: Mapping[str, str]) -> tuple[int | None, int | No
     starts: list[int] = []
     ends: list[int] = []
     # gt n is gte n + 1 and lte n is lt n + 1, because `created` has whole seconds only.
-    for bound, limits, step in (("gte", starts, 0), ("gt", starts, 1), ("lt", ends, 0), ("lte", ends, 1)):
-        param = f"created[{bound}]"
+    for param, limits, step in (
+        ("created[gte]", starts, 0),
+        ("created[gt]", starts, 1),
+        ("created[lt]", ends, 0),
+        ("created[lte]", ends, 1),
+    ):
         if param in parameters:
             limits.append(_integer(parameters[param], param=param) + step)
     if "created" in parameters:

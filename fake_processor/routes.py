@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from urllib.parse import quote
 
+from fake_processor.expand import with_source
+from fake_processor.keys import read_key
+from fake_processor.listing import Page
 from fake_processor.query import (
     BALANCE_TRANSACTION_PARAMETERS,
     page_query,
     read_currency,
     read_parameters,
+    split_expand,
 )
 from fake_processor.state import ProcessorState
 from fake_processor.wire import (
-    JSON_TYPE,
     Answer,
     Refusal,
     Request,
@@ -29,45 +34,99 @@ from fake_processor.wire import (
 
 ACCOUNT_DEFAULT = "acct_123"
 KEY_PREFIX = "sk_test_"
-IDEMPOTENCY_KEY_MAX = 255
+EXPANDABLE = frozenset({"data.source"})
+CURSORS = ("starting_after", "ending_before")
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.=&\[\]-]*")
+_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(\.[a-z_]+)?")
 
 INDEX = b"""fake payment processor
-GET  /v1/balance_transactions?account=&created=&limit=&starting_after=&ending_before=&currency=&type=
+GET  /v1/balance_transactions?account=&created=&limit=&starting_after=&ending_before=&currency=&type=&source=&payout=
 GET  /v1/balance_transactions/{id}?account=
+GET  /v1/balance?account=
 GET  /v1/fx/rates?base=usd&date=
 POST /v1/settlements
 GET  /v1/settlements?account=&date=
 GET  /v1/settlements/{id}
+GET  /_fake/faults  what can go wrong on request, and how to ask for it
 """
 
 # A handler gets the last part of the path where its route ends in {id}, else an empty string.
 Handler = Callable[[ProcessorState, Request, str], Answer]
 
 
-def answer(state: ProcessorState, request: Request, *, api_keys: Collection[str] | None = None) -> Answer:
+def answer(
+    state: ProcessorState,
+    request: Request,
+    *,
+    api_keys: Collection[str] | None = None,
+    refused: Refusal | None = None,
+) -> Answer:
     """What the processor says to `request`. A refusal is an answer too, in Stripe's error shape.
 
-    `api_keys` are the keys let in; None lets in every key that starts with `sk_test_`.
+    `api_keys` are the keys let in; None lets in every key that starts with `sk_test_`. `refused` is why the request
+    goes no further than past the door: it is said to those who have a right to hear it.
     """
     try:
         if request.path == "/" and request.method == "GET":
             return Answer(status=200, body=INDEX, content_type="text/plain")
         handler, leaf = _route(request)
         _authorize(request.headers.get("authorization"), api_keys=api_keys)
+        _check_version(request.headers.get("stripe-version"))
+        if refused is not None:
+            raise refused
         return handler(state, request, leaf)
     except Refusal as refusal:
         return refusal_answer(refusal)
 
 
 def _list_transactions(state: ProcessorState, request: Request, _leaf: str) -> Answer:
-    parameters = read_parameters(request.query, known=BALANCE_TRANSACTION_PARAMETERS)
+    pairs, expand = split_expand(request.query, known=EXPANDABLE)
+    parameters = read_parameters(pairs, known=BALANCE_TRANSACTION_PARAMETERS)
     page = state.page(_account(parameters, request), page_query(parameters))
-    return _list("/v1/balance_transactions", page.rows, has_more=page.has_more)
+    if expand:
+        page = Page(rows=[with_source(row) for row in page.rows], has_more=page.has_more)
+    return Answer(
+        status=200,
+        body=_list_body(page.texts, has_more=page.has_more),
+        headers=_link(request, page, backwards="ending_before" in parameters),
+    )
+
+
+def _list_body(texts: Iterable[bytes], *, has_more: bool) -> bytes:
+    """The envelope around rows that are JSON already, written in one go: pages are large."""
+    rows = [*texts] or [b""]
+    rows[0] = b'{"object": "list", "url": "/v1/balance_transactions", "data": [%b' % rows[0]
+    rows[-1] = b'%b], "has_more": %b}\n' % (rows[-1], b"true" if has_more else b"false")
+    return b",".join(rows)
+
+
+def _link(request: Request, page: Page, *, backwards: bool) -> dict[str, str]:
+    """The next page in the direction of travel as a Link header (RFC 8288), beside the envelope's `has_more`."""
+    if not page.has_more or page.edges is None:
+        return {}
+    kept = [(name, value) for name, value in request.query if name not in CURSORS]
+    cursor = ("ending_before", page.edges[0]) if backwards else ("starting_after", page.edges[1])
+    return {"Link": f'<{request.path}?{_encoded([*kept, cursor])}>; rel="{"prev" if backwards else "next"}"'}
+
+
+def _encoded(pairs: Iterable[tuple[str, str]]) -> str:
+    text = "&".join([f"{name}={value}" for name, value in pairs])
+    if not _PLAIN.fullmatch(text):
+        text = "&".join([f"{name}={quote(value, safe='')}" for name, value in pairs])
+    return text.replace("[", "%5B").replace("]", "%5D")
 
 
 def _one_transaction(state: ProcessorState, request: Request, leaf: str) -> Answer:
+    pairs, expand = split_expand(request.query, known=frozenset({"source"}))
+    parameters = read_parameters(pairs, known=frozenset({"account"}))
+    row = state.transaction(_account(parameters, request), leaf)
+    return json_answer(with_source(row) if expand else row)
+
+
+def _balance(state: ProcessorState, request: Request, _leaf: str) -> Answer:
     parameters = read_parameters(request.query, known=frozenset({"account"}))
-    return json_answer(state.transaction(_account(parameters, request), leaf))
+    return json_answer(state.balance(_account(parameters, request)))
 
 
 def _rates(state: ProcessorState, request: Request, _leaf: str) -> Answer:
@@ -84,11 +143,11 @@ def _rates(state: ProcessorState, request: Request, _leaf: str) -> Answer:
 
 def _post_settlement(state: ProcessorState, request: Request, _leaf: str) -> Answer:
     read_parameters(request.query, known=frozenset())
-    key = idempotency_key(request.headers)
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != JSON_TYPE:
-        raise invalid(f"Content-Type must be {JSON_TYPE}.", param="Content-Type")
-    created = state.settle(request.body, idempotency_key=key)
+    key = read_key(request.headers)
+    if key is None:
+        raise invalid("An Idempotency-Key header is required.", param="Idempotency-Key")
+    content_type = request.headers.get("content-type", "")
+    created = state.settle(request.body, idempotency_key=key, content_type=content_type)
     headers = {"Idempotent-Replayed": "true"} if created.replayed else {}
     return json_answer(created.settlement, headers=headers)
 
@@ -108,6 +167,7 @@ def _one_settlement(state: ProcessorState, request: Request, leaf: str) -> Answe
 ROUTES: Mapping[str, Mapping[str, Handler]] = {
     "/v1/balance_transactions": {"GET": _list_transactions},
     "/v1/balance_transactions/{id}": {"GET": _one_transaction},
+    "/v1/balance": {"GET": _balance},
     "/v1/fx/rates": {"GET": _rates},
     "/v1/settlements": {"GET": _list_settlements, "POST": _post_settlement},
     "/v1/settlements/{id}": {"GET": _one_settlement},
@@ -140,18 +200,9 @@ def _account(parameters: Mapping[str, str], request: Request) -> str:
     return parameters.get("account") or request.headers.get("stripe-account") or ACCOUNT_DEFAULT
 
 
-def idempotency_key(headers: Mapping[str, str]) -> str:
-    """The key of a POST, without the quotes that the HTTP draft asks for and Stripe leaves out."""
-    key = headers.get("idempotency-key", "").strip()
-    if len(key) >= 2 and key.startswith('"') and key.endswith('"'):
-        key = key[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-    if not key:
-        raise invalid("An Idempotency-Key header is required.", param="Idempotency-Key")
-    if len(key) > IDEMPOTENCY_KEY_MAX:
-        raise invalid(f"An Idempotency-Key has at most {IDEMPOTENCY_KEY_MAX} characters.", param="Idempotency-Key")
-    if not (key.isascii() and key.isprintable()):
-        raise invalid("An Idempotency-Key is printable ASCII.", param="Idempotency-Key")
-    return key
+def _check_version(version: str | None) -> None:
+    if version is not None and not _VERSION.fullmatch(version):
+        raise invalid(f"Invalid Stripe API version: {version}", param="Stripe-Version")
 
 
 def _authorize(header: str | None, *, api_keys: Collection[str] | None) -> None:

@@ -1,51 +1,39 @@
-"""The fake processor on a real socket: a thin aiohttp shell around the routes.
+"""The fake processor on a real socket: a thin aiohttp shell around `Processor`.
 
-It reads bytes, asks `routes.answer`, and writes bytes; it adds a Request-Id to every answer and
-keeps a record of every request. It must never decide anything about money.
+It reads bytes, asks, waits where it is told to, and writes bytes. It must never decide anything about money.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Collection, Iterable
 from types import TracebackType
+from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
 
+from fake_processor.clock import Clock
+from fake_processor.control import PREFIX, control
+from fake_processor.delivery import MS_PER_S, deliver, whole
+from fake_processor.faults import Rule
 from fake_processor.fixtures import load_fixtures
-from fake_processor.routes import answer
+from fake_processor.oracle import right_settlement
+from fake_processor.processor import Processor
+from fake_processor.records import RequestRecord
 from fake_processor.state import ProcessorState
-from fake_processor.wire import Answer, Refusal, Request, invalid, refusal_answer
+from fake_processor.threads import ServerThread
+from fake_processor.wire import Refusal, Request, invalid
 
 BODY_BYTES_MAX = 1024 * 1024
-SHUTDOWN_TIMEOUT_S = 1.0
-ECHOED_HEADERS = ("Idempotency-Key", "Stripe-Version")
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRecord:
-    """One request that came, and the status it was answered with."""
-
-    method: str
-    path: str
-    query: list[tuple[str, str]]
-    idempotency_key: str | None
-    content_type: str | None
-    body: bytes
-    status: int
-    request_id: str
+SHUTDOWN_TIMEOUT_S = 1
 
 
 class FakeProcessor:
-    """A payment processor on a local socket, for the length of an `async with`.
+    """A payment processor on a local socket, for the length of an `async with`, or of a `with` (in a thread).
 
-    `state` is what it serves (the fixtures when None); `port` 0 takes a free one; `api_keys` are the
-    keys it lets in (None: every key that starts with `sk_test_`). Inside the block `url` is its
-    address and `requests` lists what was asked, oldest first. Entering raises OSError when the
-    address cannot be bound.
+    `state` is what it serves (the fixtures when None); `port` 0 takes a free one; `api_keys` are the keys it lets in
+    (None: every key that starts with `sk_test_`). Inside the block `url` is its address and `requests` lists what was
+    asked, oldest first. Entering raises OSError when the address cannot be bound.
     """
 
     def __init__(
@@ -56,26 +44,70 @@ class FakeProcessor:
         port: int = 0,
         api_keys: Collection[str] | None = None,
     ) -> None:
-        self.state = load_fixtures() if state is None else state
-        self.requests: list[RequestRecord] = []
+        self.processor = Processor(
+            state=load_fixtures() if state is None else state,
+            api_keys=None if api_keys is None else frozenset(api_keys),
+        )
         self._host = host
         self._port = port
-        self._api_keys = None if api_keys is None else frozenset(api_keys)
-        self._runner: web.AppRunner | None = None
+        self._runner: web.ServerRunner | None = None
         self._url: str | None = None
-        self._request_count = 0
+        self._thread: ServerThread | None = None
 
     @property
     def url(self) -> str:
         """`http://host:port`, without a slash at the end. RuntimeError when it is not running."""
         if self._url is None:
-            raise RuntimeError("the fake processor is not running: use it in an `async with`")
+            raise RuntimeError("the fake processor is not running: use it in a `with` or an `async with`")
         return self._url
 
+    @property
+    def state(self) -> ProcessorState:
+        """The transactions, rates, settlements and keys that it serves; a test may change them at any time."""
+        return self.processor.state
+
+    @property
+    def clock(self) -> Clock:
+        """The fake's own time: freeze, advance, run."""
+        return self.processor.state.clock
+
+    @property
+    def requests(self) -> list[RequestRecord]:
+        """What was asked, oldest first (the last 10,000 at least)."""
+        return self.processor.requests
+
+    def fault(
+        self,
+        name: str,
+        *,
+        route: str | None = None,
+        after: int = 0,
+        count: int | None = None,
+        nth: int | None = None,
+        per_mille: int = 1000,
+        seed: int = 0,
+        **options: int | str,
+    ) -> Rule:
+        """Misbehave from now on, as `GET /_fake/faults` lists it. ValueError for an unknown fault or option.
+
+        On requests of `route` (`GET /v1/balance_transactions`, a path, `*`): the `nth`, or else those after the first
+        `after`, at most `count` of them, each with a chance of `per_mille` by the `seed`.
+        """
+        return self.processor.faults.add(
+            name, route=route, after=after, count=count, nth=nth, per_mille=per_mille, seed=seed, **options
+        )
+
+    def heal(self) -> None:
+        """Behave again: every fault is taken back. What they have done stays done."""
+        self.processor.faults.heal()
+
+    def right_settlement(self, *, account: str, date: str, currency: str = "usd") -> dict[str, object]:
+        """What a right client posts for that day, by the oracle."""
+        return right_settlement(self.state, account=account, date=date, currency=currency)
+
     async def __aenter__(self) -> FakeProcessor:
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self._handle)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+        # A lasting answer may hold a connection for long; a test that ends must not wait for it.
+        runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         await runner.setup()
         try:
             await web.TCPSite(runner, self._host, self._port).start()
@@ -88,53 +120,48 @@ class FakeProcessor:
         return self
 
     async def __aexit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         runner, self._runner, self._url = self._runner, None, None
         if runner is not None:
             await runner.cleanup()
 
-    async def _handle(self, incoming: web.Request) -> web.Response:
-        self._request_count += 1
-        request_id = f"req_{self._request_count:06d}"
-        body, refusal = await _read_body(incoming)
+    def __enter__(self) -> FakeProcessor:
+        self._thread = ServerThread(self)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._thread is not None:
+            self._thread.stop()
+
+    async def _handle(self, incoming: web.BaseRequest) -> web.StreamResponse:
+        body, refused = await _read_body(incoming)
+        path, _, query = incoming.raw_path.partition("?")
         request = Request(
             method=incoming.method,
-            path=incoming.path,
-            query=list(incoming.query.items()),
+            path=unquote(path),
+            query=_pairs(query),
             headers=_joined(incoming.headers.items()),
             body=body,
         )
-        reply = self._answer(request) if refusal is None else refusal_answer(refusal)
-        self.requests.append(
-            RequestRecord(
-                method=request.method,
-                path=request.path,
-                query=list(request.query),
-                idempotency_key=request.headers.get("idempotency-key"),
-                content_type=request.headers.get("content-type"),
-                body=body,
-                status=reply.status,
-                request_id=request_id,
-            )
-        )
-        headers = {**reply.headers, "Request-Id": request_id, **_echoed(request.headers)}
-        return web.Response(status=reply.status, body=reply.body, headers=headers, content_type=reply.content_type)
-
-    def _answer(self, request: Request) -> Answer:
-        try:
-            return answer(self.state, request, api_keys=self._api_keys)
-        except Exception:
-            # A bug of the fake, or a row that JSON cannot express: still an answer in the usual shape.
-            logger.exception("fake processor failed on %s %s", request.method, request.path)
-            return refusal_answer(Refusal(500, "The fake processor failed.", code="internal", error_type="api_error"))
+        if request.path.startswith(PREFIX):
+            return whole(control(self.processor, request))
+        if refused is None and (reply := self.processor.at_once(request)) is not None:
+            return await deliver(incoming, reply)
+        with self.processor.exchange(request, refused=refused) as exchange:
+            if exchange.wait_ms:
+                await asyncio.sleep(exchange.wait_ms / MS_PER_S)
+            reply = exchange.reply()
+        return await deliver(incoming, reply)
 
 
-async def _read_body(incoming: web.Request) -> tuple[bytes, Refusal | None]:
+async def _read_body(incoming: web.BaseRequest) -> tuple[bytes, Refusal | None]:
     """The body up to its bound, and why it is refused when it is: read no further than needed."""
+    if not incoming.can_read_body:
+        return b"", None
     body = bytearray()
     try:
         async for chunk in incoming.content.iter_any():
@@ -147,6 +174,14 @@ async def _read_body(incoming: web.Request) -> tuple[bytes, Refusal | None]:
     return bytes(body), None
 
 
+def _pairs(query: str) -> list[tuple[str, str]]:
+    """The parameters of a query, in order, repeated ones too."""
+    if "%" in query or "+" in query or ";" in query:
+        return parse_qsl(query, keep_blank_values=True)
+    parts = (part.partition("=") for part in query.split("&") if part)
+    return [(name, value) for name, _, value in parts]
+
+
 def _joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Headers by lower-case name; one that is repeated has its values joined, as HTTP defines it."""
     joined: dict[str, str] = {}
@@ -154,9 +189,3 @@ def _joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
         key = name.lower()
         joined[key] = f"{joined[key]}, {value}" if key in joined else value
     return joined
-
-
-def _echoed(headers: Mapping[str, str]) -> dict[str, str]:
-    # Only what can be written back as it is: other bytes would break the answer's own headers.
-    sent = {name: headers.get(name.lower()) for name in ECHOED_HEADERS}
-    return {name: value for name, value in sent.items() if value and value.isascii() and value.isprintable()}

@@ -1,20 +1,23 @@
 """What the fake processor knows: transactions, rate tables, settlements received, keys used.
 
-No I/O and no clock: a test may drive it without a socket, and the HTTP shell adds nothing to what
-it decides. It never dedupes settlements by account and date, because that is the caller's promise
-to keep and what the tests look for.
+No I/O: a test may drive it without a socket, and the HTTP shell adds nothing to what it decides. It never dedupes
+settlements by account and date, because that is the caller's promise to keep and what the tests look for.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from fake_processor.bodies import canonical, read_body
+from fake_processor.clock import Clock
+from fake_processor.generated_listing import GeneratedListing
+from fake_processor.keys import IdempotencyKeys
 from fake_processor.listing import Listing, Page, PageQuery, Row
 from fake_processor.query import read_date
-from fake_processor.settlements import canonical, decode, read_settlement
-from fake_processor.wire import Refusal, invalid
+from fake_processor.settlements import read_settlement
+from fake_processor.wire import JSON_TYPE, Refusal, invalid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,53 +28,48 @@ class Created:
     replayed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _UsedKey:
-    """What a key was first used for, and what was answered."""
-
-    content: str
-    answer: dict[str, object]
-
-
 class ProcessorState:
     """All that one fake processor remembers.
 
-    `accounts` maps an account id to its rows in any order; `rates` maps a date to the table served
-    for it. Rows and tables are copied, and served as they are, even when a test made them wrong.
+    `accounts` maps an account id to its rows in any order, or to a listing that generates them; `rates` maps a
+    date to the table served for it. Rows and tables are copied, and served as they are, even when a test made
+    them wrong. `clock` is the time by which keys are forgotten.
     """
 
     def __init__(
         self,
-        accounts: Mapping[str, Iterable[Mapping[str, object]]] | None = None,
+        accounts: Mapping[str, Iterable[Mapping[str, object]] | GeneratedListing] | None = None,
         rates: Mapping[str, Mapping[str, object]] | None = None,
+        *,
+        clock: Clock | None = None,
     ) -> None:
-        self._listings = {account: Listing(rows) for account, rows in (accounts or {}).items()}
+        self.clock = clock or Clock()
+        self.keys = IdempotencyKeys(self.clock)
+        self._listings: dict[str, Listing | GeneratedListing] = {
+            account: rows if isinstance(rows, GeneratedListing) else Listing(rows)
+            for account, rows in (accounts or {}).items()
+        }
         self._rates = {day: dict(table) for day, table in (rates or {}).items()}
         self._settlements: list[dict[str, object]] = []
-        self._keys: dict[str, _UsedKey] = {}
 
     # What a test arranges.
 
     def add_transactions(self, account: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Put rows into an account, which is made when it is new."""
-        present = self._listings[account].rows if account in self._listings else []
-        self._listings[account] = Listing([*present, *rows])
+        present = self._listings.get(account, Listing(()))
+        self._listings[account] = present.add(rows)
 
     def update_transaction(self, account: str, transaction_id: str, /, **fields: object) -> None:
         """Replace fields of one row, for example `status="available"`. KeyError when it is missing."""
-        listing = self._listings[account]
-        if listing.find(transaction_id) is None:
-            raise KeyError(transaction_id)
-        self._listings[account] = Listing(
-            {**row, **fields} if row.get("id") == transaction_id else row for row in listing.rows
-        )
+        self._listings[account] = self._listings[account].replace(transaction_id, fields)
 
     def remove_transaction(self, account: str, transaction_id: str) -> None:
         """Take one row away, as no honest processor does. KeyError when it is missing."""
-        listing = self._listings[account]
-        if listing.find(transaction_id) is None:
-            raise KeyError(transaction_id)
-        self._listings[account] = Listing(row for row in listing.rows if row.get("id") != transaction_id)
+        self._listings[account] = self._listings[account].replace(transaction_id, None)
+
+    def release_pending(self, account: str) -> None:
+        """Let every pending row of an account become available, for good. KeyError for an unknown account."""
+        self._listings[account] = self._listings[account].release()
 
     def set_rates(self, day: str, table: Mapping[str, object]) -> None:
         """Publish `table` for a date, in place of an earlier one."""
@@ -83,9 +81,17 @@ class ProcessorState:
 
     # What a request asks.
 
+    def has_account(self, account: str) -> bool:
+        return account in self._listings
+
     def transactions(self, account: str) -> list[Row]:
-        """Every row of an account, newest first; copies."""
+        """Every row of an account, newest first; copies. A generated account makes them all for this."""
         return [dict(row) for row in self._listing(account, param="account").rows]
+
+    def balance(self, account: str) -> dict[str, object]:
+        """What is available and what is pending per currency: the sums of `net` over the account's rows."""
+        totals = self._listing(account, param="account").totals()
+        return {"object": "balance", **{status: _amounts(totals[status]) for status in totals}, "livemode": False}
 
     def page(self, account: str, query: PageQuery) -> Page:
         """One page of an account. Refusal: 404 unknown account, 400 unknown cursor."""
@@ -115,19 +121,20 @@ class ProcessorState:
             raise invalid(f"No rates are published for base {base}; rates are never inverted.", param="base")
         return dict(table)
 
-    def settle(self, body: bytes, *, idempotency_key: str) -> Created:
+    def settle(self, body: bytes, *, idempotency_key: str, content_type: str = JSON_TYPE) -> Created:
         """Take a settlement in, or give the first answer again for a key that was used before.
 
-        Refusal: 400 naming the member for a body that is not right, 404 for an unknown account, and
-        400 `idempotency_error` for a used key with another body. Nothing is kept of a refused one.
+        Refusal: 400 naming the member for a body that is not right, 404 for an unknown account, 400
+        `idempotency_error` for a used key with another body, and 500 when the key's first answer was one. Nothing
+        is kept of a refused one.
         """
-        value = decode(body)
+        value = read_body(body, content_type)
         content = canonical(value)
-        used = self._keys.get(idempotency_key)
-        if used is not None:
-            if used.content != content:
-                raise _key_reused(idempotency_key)
-            return Created(settlement=dict(used.answer), replayed=True)
+        saved = self.keys.find(idempotency_key, content=content)
+        if saved is not None:
+            if saved.status >= 500:
+                raise failure(replayed=True)
+            return Created(settlement=dict(saved.answer), replayed=True)
         settlement = read_settlement(value)
         self._listing(settlement.account, param="account")
         answer: dict[str, object] = {
@@ -141,13 +148,24 @@ class ProcessorState:
         }
         received = {
             **answer,
-            "lines": [asdict(line) for line in settlement.lines],
+            "lines": [line.as_received() for line in settlement.lines],
             "idempotency_key": idempotency_key,
             "body_sha256": hashlib.sha256(body).hexdigest(),
         }
         self._settlements.append(received)
-        self._keys[idempotency_key] = _UsedKey(content=content, answer=answer)
+        self.keys.save(idempotency_key, content=content, status=200, answer=answer)
         return Created(settlement=dict(answer), replayed=False)
+
+    def fail(self, body: bytes, *, idempotency_key: str, content_type: str = JSON_TYPE) -> None:
+        """Begin a settlement and fail before it has an effect: the key keeps a 500, and nothing else is kept.
+
+        Refusal as in `settle`: what is refused before it began is not saved, and a saved answer stays.
+        """
+        value = read_body(body, content_type)
+        content = canonical(value)
+        if self.keys.find(idempotency_key, content=content) is None:
+            self._listing(read_settlement(value).account, param="account")
+            self.keys.save(idempotency_key, content=content, status=500, answer={})
 
     def settlements(self, *, account: str | None = None, date: str | None = None) -> list[dict[str, object]]:
         """The settlements received, in the order they came; of one account or date when named.
@@ -171,7 +189,7 @@ class ProcessorState:
                 return dict(settlement)
         raise _missing("settlement", settlement_id, param="id")
 
-    def _listing(self, account: str, *, param: str) -> Listing:
+    def _listing(self, account: str, *, param: str) -> Listing | GeneratedListing:
         if account not in self._listings:
             raise _missing("account", account, param=param)
         return self._listings[account]
@@ -181,11 +199,16 @@ def _missing(what: str, name: str, *, param: str) -> Refusal:
     return Refusal(404, f"No such {what}: '{name}'", code="resource_missing", param=param)
 
 
-def _key_reused(key: str) -> Refusal:
+def failure(*, replayed: bool = False) -> Refusal:
+    """The 500 of a request whose execution had begun."""
+    headers = {"Idempotent-Replayed": "true"} if replayed else {}
     return Refusal(
-        400,
-        "Keys for idempotent requests can only be used with the same parameters they were first used "
-        f"with. Try using a key other than '{key}' if you meant to execute a different request.",
-        code="idempotency_key_reused",
-        error_type="idempotency_error",
+        500, "An error occurred inside the processor.", code="internal", error_type="api_error", headers=headers
     )
+
+
+def _amounts(by_currency: Mapping[str, int]) -> list[dict[str, object]]:
+    return [
+        {"amount": amount, "currency": currency, "source_types": {"card": amount}}
+        for currency, amount in sorted(by_currency.items())
+    ]

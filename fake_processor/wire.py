@@ -27,13 +27,13 @@ class Request:
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Answer:
-    """One answer: the exact bytes of the body and the headers beside them."""
+    """One answer: the exact bytes of the body and the headers beside them, which may be added to."""
 
     status: int
     body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
     content_type: str = JSON_TYPE
 
 

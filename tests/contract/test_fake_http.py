@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from fake_processor import FakeProcessor, ProcessorState
+from tests.contract.plain import plain_client
 
 URL = "/v1/balance_transactions"
 ACCESS = {"Authorization": "Bearer sk_test_contract"}
@@ -31,7 +32,7 @@ async def fake() -> AsyncIterator[FakeProcessor]:
 
 @pytest.fixture
 async def client(fake: FakeProcessor) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=fake.url) as client:
+    async with plain_client(fake.url) as client:
         yield client
 
 
@@ -69,7 +70,7 @@ async def test_key_too_short_to_be_cut_is_not_shown_at_all(client: httpx.AsyncCl
 
 
 async def test_only_listed_keys_are_let_in_when_there_is_a_list() -> None:
-    async with FakeProcessor(api_keys=["sk_one"]) as fake, httpx.AsyncClient(base_url=fake.url) as client:
+    async with FakeProcessor(api_keys=["sk_one"]) as fake, plain_client(fake.url) as client:
         assert (await client.get(URL, headers={"Authorization": "Bearer sk_one"})).status_code == 200
         assert (await client.get(URL, headers=ACCESS)).status_code == 401
 
@@ -115,7 +116,7 @@ async def test_every_answer_has_a_request_id_of_its_own(client: httpx.AsyncClien
 
 async def test_failure_inside_answers_500_in_the_error_shape(caplog: pytest.LogCaptureFixture) -> None:
     state = ProcessorState(accounts={"acct_123": [{"id": "txn_01", "created": 1, "amount": object()}]})
-    async with FakeProcessor(state) as fake, httpx.AsyncClient(base_url=fake.url) as client:
+    async with FakeProcessor(state) as fake, plain_client(fake.url) as client:
         answer = await client.get(URL, headers=ACCESS)
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "api_error")
     assert answer.headers["Request-Id"] == "req_000001"
@@ -130,6 +131,12 @@ async def test_version_and_idempotency_key_are_echoed(client: httpx.AsyncClient)
     plain = await client.get(URL, headers=ACCESS)
     assert "Stripe-Version" not in plain.headers
     assert "Idempotency-Key" not in plain.headers
+
+
+@pytest.mark.parametrize("version", ["latest", "2026", "2026-10-28.", "2026-10-28.ENDIVE", "2026-10-28 "])
+async def test_version_of_another_shape_is_refused(client: httpx.AsyncClient, version: str) -> None:
+    answer = await client.get(URL, headers=[*ACCESS.items(), ("Stripe-Version", version + "x" * version.endswith(" "))])
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "Stripe-Version")
 
 
 async def test_key_that_is_no_printable_ascii_is_neither_taken_nor_echoed(client: httpx.AsyncClient) -> None:

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from fake_processor import FakeProcessor
+from tests.contract.plain import plain_client
 
 ACCESS = {"Authorization": "Bearer sk_test_contract"}
 DAYS = [f"2026-01-{day}" for day in range(10, 21)]
@@ -19,7 +20,7 @@ DAYS = [f"2026-01-{day}" for day in range(10, 21)]
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with FakeProcessor() as fake, httpx.AsyncClient(base_url=fake.url, headers=ACCESS) as client:
+    async with FakeProcessor() as fake, plain_client(fake.url, headers=ACCESS) as client:
         yield client
 
 
@@ -78,7 +79,7 @@ async def test_rates_that_cannot_be_given_are_refused_by_name(
 
 async def test_table_set_by_a_test_is_served_as_it_is() -> None:
     table = {"base": "usd", "rates": {"eur": 0, "gbp": "-1", "jpy": None}}
-    async with FakeProcessor() as fake, httpx.AsyncClient(base_url=fake.url, headers=ACCESS) as client:
+    async with FakeProcessor() as fake, plain_client(fake.url, headers=ACCESS) as client:
         fake.state.set_rates("2026-01-15", table)
         assert (await client.get("/v1/fx/rates?base=usd&date=2026-01-15")).json() == table
         fake.state.remove_rates("2026-01-15")

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from fake_processor import FakeProcessor, ProcessorState
+from tests.contract.plain import plain_client
 
 URL = "/v1/balance_transactions"
 DAY_START_S = 1768435200  # 2026-01-15T00:00:00Z
@@ -23,7 +24,7 @@ DAY_IDS = [f"txn_{number:02d}" for number in range(1, 14)]
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with FakeProcessor() as fake, httpx.AsyncClient(base_url=fake.url, headers=ACCESS) as client:
+    async with FakeProcessor() as fake, plain_client(fake.url, headers=ACCESS) as client:
         yield client
 
 
@@ -203,6 +204,10 @@ async def test_brackets_may_be_percent_encoded(client: httpx.AsyncClient, name: 
         ("currency=us", "currency"),
         ("type=", "type"),
         ("account=", "account"),
+        ("source=", "source"),
+        ("payout=po_none", "payout"),
+        ("expand[]=data.customer", "expand[]"),
+        ("expand=data.source", "expand"),
         ("page=2", "page"),
         ("Limit=2", "Limit"),
         ("limit=2&limit=2", "limit"),
@@ -261,7 +266,7 @@ async def test_rows_of_one_second_stand_by_id_and_cursors_pass_between_them() ->
     state = ProcessorState(accounts={"acct_123": rows})
     async with (
         FakeProcessor(state) as fake,
-        httpx.AsyncClient(base_url=fake.url, headers=ACCESS) as client,
+        plain_client(fake.url, headers=ACCESS) as client,
     ):
         assert await ids(client) == ["txn_a", "txn_b", "txn_c"]
         assert await ids(client, starting_after="txn_a", limit=1) == ["txn_b"]
@@ -269,7 +274,7 @@ async def test_rows_of_one_second_stand_by_id_and_cursors_pass_between_them() ->
 
 
 async def test_row_added_while_serving_is_listed_at_its_place() -> None:
-    async with FakeProcessor() as fake, httpx.AsyncClient(base_url=fake.url, headers=ACCESS) as client:
+    async with FakeProcessor() as fake, plain_client(fake.url, headers=ACCESS) as client:
         fake.state.add_transactions("acct_123", [{"id": "txn_late", "created": DAY_END_S - 1, "amount": "1"}])
         body = await listed(client, created="2026-01-15", limit=2)
         assert [row["id"] for row in body["data"]] == ["txn_01", "txn_late"]

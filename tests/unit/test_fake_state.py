@@ -222,4 +222,4 @@ def test_fake_shares_no_code_with_the_program_and_only_the_shell_knows_aiohttp()
             for name in names:
                 importers.setdefault(name.partition(".")[0], set()).add(path.name)
     assert "paykit_settle" not in importers
-    assert importers["aiohttp"] == {"server.py"}
+    assert importers["aiohttp"] == {"delivery.py", "server.py"}
