@@ -1,13 +1,15 @@
 """Is the fake the bottleneck when a client is measured? Pages per second from generated data, and start-up.
 
 The server runs in a process of its own; eight clients in this one are bare sockets, so that what is measured is the
-server, which uses one core. The processor time for one page is steadier than the rate on a machine with other work.
+server, which uses one core. The control is aiohttp alone with one constant page: read the other rates beside it, as a
+machine with other work slows both.
 Run it as `python benchmarks/fake_processor.py [--seconds 3] [--rounds 3]`; status 1 when a target is missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import socket
 import subprocess
@@ -18,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+
+from aiohttp import web
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = 1_000_000
@@ -47,10 +51,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=3, help="of one round (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds (default: %(default)s)")
+    parser.add_argument("--constant", action="store_true", help="serve one page over and over: the control")
     options = parser.parse_args()
-    starts, fresh, again, memory = [], [], [], []
+    if options.constant:
+        return asyncio.run(serve_constant())
+    starts, fresh, again, floor, memory = [], [], [], [], []
     for _ in range(options.rounds):
-        with serving() as server:
+        with serving(__file__, "--constant") as server:
+            floor.append(measure(server, days=1, seconds=options.seconds))
+        with serving("-m", "fake_processor", "--port", "0", "--transactions", str(ROWS)) as server:
             starts.append(server.start_ms)
             fresh.append(measure(server, days=CONNECTIONS, seconds=options.seconds))
             again.append(measure(server, days=1, seconds=options.seconds))
@@ -72,10 +81,26 @@ def main() -> int:
         met = value >= target if sign == "≥" else value < target
         missed = missed or not met
         print(f"{name:<55}{value:>8,.0f}  {sign} {target:,}{'' if met else '   missed'}")
-    for name, found in (("a day of its own", fresh), ("the same day", again)):
+    print(f"{'pages/s of aiohttp alone, one constant page':<55}{median(rate.per_second for rate in floor):>8,.0f}")
+    for name, found in (("a day of its own", fresh), ("the same day", again), ("aiohttp alone", floor)):
         print(f"{'µs of server CPU for a page, ' + name:<55}{median(rate.server_us for rate in found):>8,.0f}")
     print(f"{'ms of this machine for a loop of 1,000,000 steps':<55}{loop_ms():>8,.0f}")
     return 1 if missed else 0
+
+
+async def serve_constant() -> int:
+    """aiohttp and nothing else, with a body as long as a page: what no server on it can beat."""
+    page = b'{"object":"balance_transaction"}' * 1_400
+
+    async def answer(_request: web.BaseRequest) -> web.Response:
+        return web.Response(body=page, headers={"Content-Type": "application/json"})
+
+    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    print(f"port:{runner.addresses[0][1]}", flush=True)
+    await asyncio.Event().wait()
+    return 0
 
 
 def loop_ms() -> int:
@@ -90,11 +115,11 @@ def loop_ms() -> int:
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    """The fake as a program of its own with a million rows."""
+def serving(*program: str) -> Iterator[Server]:
+    """A server as a program of its own; its first line ends in its port."""
     started_ns = time.monotonic_ns()
     process = subprocess.Popen(
-        [sys.executable, "-m", "fake_processor", "--port", "0", "--transactions", str(ROWS)],
+        [sys.executable, *program],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -104,7 +129,7 @@ def serving() -> Iterator[Server]:
         port = int(process.stdout.readline().rpartition(":")[2])
         yield Server(process.pid, port, (time.monotonic_ns() - started_ns) // 1_000_000)
     finally:
-        process.terminate()
+        process.kill()
         process.communicate()
 
 

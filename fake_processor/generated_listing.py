@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 
-from fake_processor.generator import NUMBER_FIRST, GeneratedRows
+from fake_processor.generator import GeneratedRows
 from fake_processor.listing import Listing, Page, PageQuery, Row, Totals, matches, place
 from fake_processor.templates import add_up
 from fake_processor.wire import invalid
@@ -97,20 +97,17 @@ class GeneratedListing:
         return totals
 
     def _written(self, start: int, stop: int, *, has_more: bool) -> Page:
-        edges = (f"txn_{NUMBER_FIRST + start}", f"txn_{NUMBER_FIRST + stop - 1}") if start < stop else None
+        edges = (self._generated.row_id(start), self._generated.row_id(stop - 1)) if start < stop else None
         return Page(texts=self._generated.texts(start, stop), has_more=has_more, edges=edges)
 
     def _row(self, position: int) -> Row:
-        row: Row = json.loads(self._generated.texts(position, position + 1)[0])
+        row: Row = json.loads(bytes(self._generated.texts(position, position + 1)[0]))
         return row
 
     def _position(self, row_id: str) -> int | None:
         """Where a generated row stands that is still listed, else None."""
-        number = row_id.removeprefix("txn_")
-        if number == row_id or not (number.isascii() and number.isdigit() and len(number) <= 10):
-            return None
-        position = int(number) - NUMBER_FIRST
-        return position if 0 <= position < len(self._generated) and position not in self._gone else None
+        position = self._generated.position(row_id)
+        return None if position in self._gone else position
 
     def _cursor(self, row_id: str, param: str) -> int:
         position = self._position(row_id)
@@ -123,7 +120,7 @@ class GeneratedListing:
         return self._place_at(self._cursor(row_id, param)) if beside is None else place(beside)
 
     def _place_at(self, position: int) -> Place:
-        return False, -self._generated.created(position), f"txn_{NUMBER_FIRST + position}"
+        return False, -self._generated.created(position), self._generated.row_id(position)
 
     def _within_time(self, query: PageQuery) -> range:
         newest = 0 if query.end_s is None else self._generated.count_from(query.end_s)

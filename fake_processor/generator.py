@@ -16,20 +16,18 @@ from fake_processor.currencies import CURRENCIES
 from fake_processor.listing import Totals
 from fake_processor.patterns import BLOCK_ROWS, Draft
 from fake_processor.templates import (
-    LAG_DAYS,
-    LAG_DAYS_PENDING,
+    BLOCK_FIRST,
+    DAY_S,
     SUBSECOND_BITS,
     Patterns,
     add_up,
+    row_number,
+    row_text,
     sum_up,
-    template,
-    write_row,
 )
 
 TRANSACTIONS_MAX = 100_000_000
 DAYS_MAX = 3_660
-DAY_S = 86_400
-NUMBER_FIRST = 1_000_000_000
 BLOCKS_KEPT_MAX = 320  # about 60 kB each: what one client pages through for a while
 LAST_DAY = dt.date(2026, 1, 15)
 
@@ -49,6 +47,8 @@ class Plan:
             raise ValueError(f"transactions must be 0 to {TRANSACTIONS_MAX}")
         if not 1 <= self.days <= DAYS_MAX:
             raise ValueError(f"days must be 1 to {DAYS_MAX}")
+        if not 2012 <= self.last_day.year <= 2285:
+            raise ValueError("the last day must lie in the years 2012 to 2285, whose seconds have ten digits")
         if not self.currencies or len(set(self.currencies)) != len(self.currencies):
             raise ValueError("currencies must be at least one, each named once")
         for code in self.currencies:
@@ -69,84 +69,82 @@ class GeneratedRows:
         self._body_rows = self._day_rows - len(currencies)
         # Whole blocks lie against the day's end, so that what a refund refers to (which is older) is always there.
         self._pad = -self._body_rows % BLOCK_ROWS
-        self._unit = (((DAY_S - len(currencies)) << SUBSECOND_BITS) - 1) // (self._body_rows + self._pad)
+        self._day_blocks = (self._body_rows + self._pad) // BLOCK_ROWS + 1  # the last one is the payouts'
+        # Two seconds less than the day has: whole seconds are taken of a block's start and of a row's age.
+        span_s = DAY_S - len(currencies) - 2
+        self._unit = (span_s << SUBSECOND_BITS) // (self._body_rows + self._pad)
         self._patterns = Patterns(plan.seed, currencies=plan.currencies, unit=self._unit, released=released)
         first_day = dt.date(1970, 1, 1).toordinal()
         self._last_day_start_s = (plan.last_day.toordinal() - first_day) * DAY_S
         self.day_totals = lru_cache(maxsize=DAYS_MAX)(self._day_totals)
-        self.block_texts = lru_cache(maxsize=BLOCKS_KEPT_MAX)(self._block_texts)
+        self.block_text = lru_cache(maxsize=BLOCKS_KEPT_MAX)(self._block_text)
         self.count_from = lru_cache(maxsize=1024)(self._count_from)
 
     def __len__(self) -> int:
         return self.plan.transactions
 
-    def texts(self, start: int, stop: int) -> list[bytes]:
-        """The JSON texts of the rows from `start` to before `stop`."""
-        texts: list[bytes] = []
+    def texts(self, start: int, stop: int) -> list[bytes | memoryview]:
+        """The JSON of the rows from `start` to before `stop`, in parts of one or more rows with commas between."""
+        texts: list[bytes | memoryview] = []
         while start < stop:
-            day, within = divmod(start, self._day_rows)
-            if within >= self._body_rows:
+            day, block, offset = self._place(start)
+            if block == self._day_blocks - 1:
                 texts.append(self._payout_text(start))
                 start += 1
                 continue
-            block, offset = divmod(within + self._pad, BLOCK_ROWS)
-            count = min(stop - start, BLOCK_ROWS - offset, self._body_rows - within)
-            texts += self.block_texts(day, block)[offset : offset + count]
+            count = min(stop - start, BLOCK_ROWS - offset)
+            pattern = self._patterns.of_block(day * self._day_blocks + block)
+            texts.append(pattern.rows_of(self.block_text(day, block), offset, offset + count))
             start += count
         return texts
 
-    def _block_texts(self, day: int, block: int) -> list[bytes]:
-        """The texts of a whole block: the pages that follow will want the rest of it."""
-        day_start_s = self._last_day_start_s - day * DAY_S
-        newest = ((day_start_s + DAY_S) << SUBSECOND_BITS) - 1 - (block * BLOCK_ROWS - self._pad) * self._unit
-        available_on = {lag: str(day_start_s + lag * DAY_S) for lag in (LAG_DAYS, LAG_DAYS_PENDING)}
-        number = NUMBER_FIRST + day * self._day_rows + block * BLOCK_ROWS - self._pad
-        texts = []
-        # `write_row` written out: these lines make every page, and a call per row would show.
-        for after_number, after_available_on, after_created, end, lag_days, age in self._patterns.of_block(
-            day, block
-        ).rows:
-            own = str(number)
-            texts.append(
-                f'{{"id":"txn_{own}{after_number}{available_on[lag_days]}{after_available_on}'
-                f"{(newest - age) >> SUBSECOND_BITS}{after_created}{own}{end}".encode()
-            )
-            number += 1
-        return texts
+    def row_id(self, position: int) -> str:
+        """The id of that row."""
+        day, block, offset = self._place(position)
+        return f"txn_{row_number(day * self._day_blocks + block, offset)}"
+
+    def position(self, row_id: str) -> int | None:
+        """Where the row of that id stands; None for an id that no row has."""
+        number = row_id.removeprefix("txn_")
+        if number == row_id or len(number) != 12 or not (number.isascii() and number.isdigit()):
+            return None
+        day, block = divmod(int(number[:-3]) - BLOCK_FIRST, self._day_blocks)
+        offset = int(number[-3:])
+        within = block * BLOCK_ROWS + offset - self._pad
+        offsets = len(self._payout_currencies) if block == self._day_blocks - 1 else BLOCK_ROWS
+        position = day * self._day_rows + within
+        return position if offset < offsets and within >= 0 and 0 <= position < len(self) else None
 
     def created(self, position: int) -> int:
         """The second of that row; it never grows from one position to the next."""
-        day, within = divmod(position, self._day_rows)
-        day_start_s = self._last_day_start_s - day * DAY_S
-        if within >= self._body_rows:
-            return day_start_s + self._day_rows - 1 - within
-        block, offset = divmod(within + self._pad, BLOCK_ROWS)
-        age = (block * BLOCK_ROWS - self._pad) * self._unit + self._patterns.of_block(day, block).ages[offset]
-        return (((day_start_s + DAY_S) << SUBSECOND_BITS) - 1 - age) >> SUBSECOND_BITS
+        day, block, offset = self._place(position)
+        if block == self._day_blocks - 1:
+            return self._day_start_s(day) + len(self._payout_currencies) - 1 - offset
+        pattern = self._patterns.of_block(day * self._day_blocks + block)
+        return self._block_start_s(day, block) - pattern.ages_s[offset]
 
     def draft(self, position: int) -> Draft:
         """What that row says, but for its number and times."""
-        day, within = divmod(position, self._day_rows)
-        if within >= self._body_rows:
-            return self._payout(day, self._payout_currencies[within - self._body_rows])
-        block, offset = divmod(within + self._pad, BLOCK_ROWS)
-        return self._patterns.of_block(day, block).drafts[offset]
+        day, block, offset = self._place(position)
+        if block == self._day_blocks - 1:
+            return self._payout(day, self._payout_currencies[offset])
+        return self._patterns.of_block(day * self._day_blocks + block).drafts[offset]
 
     def payout_rows(self, position: int) -> tuple[int, int, str] | None:
         """Where the rows stand that a payout took, [start, stop), and its currency; None when it is no payout."""
-        day, within = divmod(position, self._day_rows)
-        if within < self._body_rows:
+        day, block, offset = self._place(position)
+        if block != self._day_blocks - 1:
             return None
         start = (day + 1) * self._day_rows
-        stop = min(start + self._body_rows, len(self))
-        return start, stop, self._payout_currencies[within - self._body_rows]
+        return start, min(start + self._body_rows, len(self)), self._payout_currencies[offset]
 
     def totals(self) -> Totals:
         """Σ net by status and currency, over all rows."""
         totals: Totals = {"available": {}, "pending": {}}
         for day in range(-(-len(self) // self._day_rows)):
             add_up(totals, self.day_totals(day))
-            for currency in self._payout_currencies if self._is_full(day) else ():
+            is_full = (day + 1) * self._day_rows <= len(self)
+            for currency in self._payout_currencies if is_full else ():
                 available = totals["available"]
                 available[currency] = available.get(currency, 0) + self._payout(day, currency).net
         if self.released:
@@ -154,13 +152,31 @@ class GeneratedRows:
             totals["pending"] = {}
         return totals
 
+    def _place(self, position: int) -> tuple[int, int, int]:
+        """The day (0 is the last), the block in it and the offset in that."""
+        day, within = divmod(position, self._day_rows)
+        if within >= self._body_rows:
+            return day, self._day_blocks - 1, within - self._body_rows
+        block, offset = divmod(within + self._pad, BLOCK_ROWS)
+        return day, block, offset
+
+    def _day_start_s(self, day: int) -> int:
+        return self._last_day_start_s - day * DAY_S
+
+    def _block_start_s(self, day: int, block: int) -> int:
+        newest = (self._day_start_s(day) + DAY_S - 1) << SUBSECOND_BITS
+        return (newest - (block * BLOCK_ROWS - self._pad) * self._unit) >> SUBSECOND_BITS
+
+    def _block_text(self, day: int, block: int) -> bytes:
+        """The text of a whole block: the pages that follow will want the rest of it."""
+        number = day * self._day_blocks + block
+        start_s = self._block_start_s(day, block)
+        return self._patterns.of_block(number).text(number, start_s=start_s, day_start_s=self._day_start_s(day))
+
     def _count_from(self, created_s: int) -> int:
         """How many rows are of that second or newer."""
         # Newest first means falling seconds; bisect wants a rising key, hence the sign.
         return bisect_left(range(len(self)), 1 - created_s, key=lambda position: -self.created(position))
-
-    def _is_full(self, day: int) -> bool:
-        return (day + 1) * self._day_rows <= len(self)
 
     def _day_totals(self, day: int) -> Totals:
         """Σ net of a day's rows, payouts left out, as it was when the day was paid out."""
@@ -170,7 +186,7 @@ class GeneratedRows:
         while at < stop:
             block, offset = divmod(at, BLOCK_ROWS)
             count = min(BLOCK_ROWS - offset, stop - at)
-            pattern = self._patterns.of_block(day, block)
+            pattern = self._patterns.of_block(day * self._day_blocks + block)
             add_up(totals, pattern.totals if count == BLOCK_ROWS else sum_up(pattern.drafts[offset : offset + count]))
             at += count
         return totals
@@ -191,6 +207,5 @@ class GeneratedRows:
     def _payout_text(self, position: int) -> bytes:
         created = self.created(position)
         available_on = created - created % DAY_S + DAY_S
-        number = NUMBER_FIRST + position
-        row = template(self.draft(position))
-        return write_row(row, number=number, available_on=available_on, created=created).encode()
+        number = self.row_id(position).removeprefix("txn_")
+        return row_text(self.draft(position), number=number, available_on=available_on, created=created).encode("ascii")

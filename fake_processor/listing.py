@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -42,7 +42,7 @@ class PageQuery:
 class Page:
     """Rows newest first; `has_more` tells whether there are more in the direction of travel.
 
-    Made from rows or from the JSON text of each (`texts`); the other form follows.
+    Made from rows or from their JSON (`texts`: parts of one or more rows with commas between); the other follows.
     `edges` are the first and the last row's ids.
     """
 
@@ -51,13 +51,13 @@ class Page:
         *,
         has_more: bool,
         rows: list[Row] | None = None,
-        texts: list[bytes] | None = None,
+        texts: Sequence[bytes | memoryview] | None = None,
         edges: tuple[str, str] | None = None,
     ) -> None:
         self.has_more = has_more
         self.edges = edges
         self._rows = rows
-        self._texts = texts or []
+        self._texts = texts or ()
         if rows:
             self.edges = str(rows[0].get("id")), str(rows[-1].get("id"))
 
@@ -68,7 +68,7 @@ class Page:
         return self._rows
 
     @property
-    def texts(self) -> list[bytes]:
+    def texts(self) -> Sequence[bytes | memoryview]:
         if self._rows is None:
             return self._texts
         return [json.dumps(row).encode("ascii") for row in self._rows]

@@ -45,7 +45,7 @@ def add_ledger_commands(app: App, read_settings: ReadSettings) -> None:
         return _show_status(path(config, database), as_json=json_lines)
 
     @files.command
-    def backup(file: Path, *, database: Database = None, config: ConfigFile = None, json_lines: Json = False) -> int:
+    def backup(file: Path, /, *, database: Database = None, config: ConfigFile = None, json_lines: Json = False) -> int:
         """Copy the file to FILE, also while the service writes; an existing FILE is never overwritten."""
         return _show_backup(path(config, database), file, as_json=json_lines)
 

@@ -40,10 +40,15 @@ async def read_json(request: web.Request) -> object:
 
     A JSON content type is insisted on because a web page cannot send one to us without the browser asking first.
     """
-    value = loads(await _read_body(request))
-    if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(text="send JSON with Content-Type: application/json")
+    value = loads(await read_body(request))
+    require_json(request)
     return value
+
+
+def require_json(request: web.Request) -> None:
+    """415 unless the request says that its body is JSON."""
+    if request.headers.get("Content-Type") != "application/json" and request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="send JSON with Content-Type: application/json")
 
 
 def json_response(body: object, *, status: int = 200) -> web.Response:
@@ -51,7 +56,8 @@ def json_response(body: object, *, status: int = 200) -> web.Response:
     return web.Response(text=json_text(body), status=status, content_type="application/json")
 
 
-async def _read_body(request: web.Request) -> bytes:
+async def read_body(request: web.Request) -> bytes:
+    """The bytes of the body; 408 if they take longer than BODY_TIMEOUT_S, 413 if they are too many."""
     if request.content.is_eof():  # it came with the head of the request, as small bodies do
         return await request.read()
     reads = request.app[_reads]

@@ -95,33 +95,22 @@ def is_counter_account(account: str) -> bool:
     return account.startswith(COUNTER_PREFIX)
 
 
-class CreditLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One line of a credit: an amount (negative: a reversal) and what it is for."""
-
-    amount: int
-    description: str | None = None
-
-    def as_json(self) -> str:
-        """The line as it is kept in the journal's details."""
-        return f"[{self.amount},{'null' if self.description is None else _quote(self.description)}]"
-
-
 def credit_journal(
     tenant: str,
     key: str,
     *,
     currency: str,
-    lines: Iterable[CreditLine],
+    amounts: Iterable[int],
     fingerprint: bytes,
     at_ms: int,
+    details: str | None = None,
 ) -> Journal:
-    """Money from outside onto the tenant's `balance`, as one entry for the sum; the lines are kept as details.
+    """Money from outside onto the tenant's `balance`, as one entry for the sum of the amounts.
 
     One entry, so that lines whose running sum leaves the range still book when their sum is within it.
-    `InvalidAmount` when the sum is beyond the range.
+    `details` (JSON) is what it was for. `InvalidAmount` when the sum is beyond the range.
     """
-    kept = tuple(lines)
-    total = sum(line.amount for line in kept)
+    total = sum(amounts)
     if not -AMOUNT_MAX <= total <= AMOUNT_MAX:
         raise InvalidAmount(f"the sum of the lines is beyond ±{AMOUNT_MAX}")
     return Journal(
@@ -133,7 +122,7 @@ def credit_journal(
         answer=f'{{"currency":"{currency.upper()}","amount_minor":{total}}}',
         event_at_ms=at_ms,
         recorded_at_ms=at_ms,
-        details="[" + ",".join([line.as_json() for line in kept]) + "]",
+        details=details,
     )
 
 
@@ -149,7 +138,7 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def fingerprint(self) -> bytes:
         """Of everything but the id, which is the key."""
         text = f"[{_quote(self.source)},{_quote(self.target)},{self.amount},{_quote(self.currency)}]"
-        return hashlib.sha256(text.encode("ascii")).digest()
+        return digest(text)
 
 
 def transfer_journal(tenant: str, transfer: Transfer, *, at_ms: int) -> Journal:
@@ -192,7 +181,12 @@ def opening_journal(tenant: str, account: str, *, currency: str, amount: int, at
 
 def fingerprint(value: object) -> bytes:
     """SHA-256 of a parsed JSON value in canonical form: member order, white space and escapes make no difference."""
-    return hashlib.sha256(canonical(value).encode("ascii")).digest()
+    return digest(canonical(value))
+
+
+def digest(text: str) -> bytes:
+    """SHA-256 of a text that is canonical already."""
+    return hashlib.sha256(text.encode("ascii")).digest()
 
 
 def canonical(value: object) -> str:

@@ -5,14 +5,23 @@ the canonical form.
 """
 
 from collections.abc import Collection
+from typing import Annotated
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
 from paykit_settle.errors import EmptyLines, FieldError, InvalidAmount, InvalidKey, InvalidRequest, UnsupportedCurrency
-from paykit_settle.journal import TEXT_MAX, CreditLine, Transfer, is_counter_account, is_plain_text
+from paykit_settle.journal import (
+    TEXT_MAX,
+    Transfer,
+    canonical,
+    digest,
+    fingerprint,
+    is_counter_account,
+    is_plain_text,
+)
 from paykit_settle.money import AMOUNT_MAX, canonical_currency
-from paykit_settle.strict_json import FieldReader, Required, json_type, read_fields
+from paykit_settle.strict_json import FieldReader, Required, json_type, loads, read_fields
 
 LINES_MAX = 1_000
 """Lines in one credit."""
@@ -22,12 +31,17 @@ LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX = 10, 100
 """Objects on a page of a list."""
 
 
-class CreditRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A credit: its key, and lines in one currency."""
+class CreditRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A credit: its key, amounts in one currency, and the fingerprint of all that was sent.
+
+    `lines` is what the lines say, as canonical JSON.
+    """
 
     key: str
     currency: str
-    lines: tuple[CreditLine, ...]
+    amounts: tuple[int, ...]
+    fingerprint: bytes
+    lines: str
 
 
 class AccountRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,30 +59,96 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
     starting_after: str | None = None
 
 
-def read_credit(value: object, currencies: Collection[str]) -> CreditRequest:
-    """A credit in one of the accepted currencies (canonical form); unknown members are left out.
+def read_credit(body: bytes, currencies: Collection[str]) -> CreditRequest:
+    """A credit in one of the accepted currencies (canonical form), from the bytes of its body.
 
-    Raises `InvalidRequest`, for a single fault of its own kind: `InvalidKey`, `EmptyLines`, `InvalidAmount` or
+    Unknown members are left out, but count in the fingerprint. Raises `InvalidJson`; `InvalidRequest` that names each
+    wrong field, for a single fault of its own kind: `InvalidKey`, `EmptyLines`, `InvalidAmount` or
     `UnsupportedCurrency`.
     """
+    return _read_plain_credit(body, currencies) or _read_any_credit(loads(body), currencies)
+
+
+def _read_any_credit(value: object, currencies: Collection[str]) -> CreditRequest:
+    """The careful way, which can say what is wrong."""
     members = read_fields(value, {"idempotency_key": (_key, Required), "lines": (_array, Required)}, allow_unknown=True)
     fields = _line_fields(currencies)
-    lines, used, faults = [], set(), list[InvalidRequest]()
+    lines, faults = list[dict[str, object]](), list[InvalidRequest]()
     for index, line in enumerate(members["lines"]):  # type: ignore[arg-type, var-annotated]  # an array, says _array
         try:
             if not isinstance(line, dict):
                 raise InvalidRequest(f"must be an object, got {json_type(line)}")
-            read = read_fields(line, fields, allow_unknown=True)
+            lines.append(read_fields(line, fields, allow_unknown=True))
         except InvalidRequest as error:
             faults.append(_inside(error, f"lines[{index}]"))
-            continue
-        used.add(read["currency"])
-        lines.append(CreditLine(amount=read["amount_minor"], description=read["desc"]))  # type: ignore[arg-type]
     if faults:
         raise _together(faults)
-    if len(used) > 1:
+    if len({line["currency"] for line in lines}) > 1:
         raise UnsupportedCurrency("the lines of a credit have one currency")
-    return CreditRequest(key=members["idempotency_key"], currency=used.pop(), lines=tuple(lines))  # type: ignore[arg-type]
+    said = [{name: line[name] for name in fields if name in line} for line in members["lines"]]  # type: ignore[attr-defined]
+    return CreditRequest(
+        key=members["idempotency_key"],  # type: ignore[arg-type]  # a text, says _key
+        currency=lines[0]["currency"],  # type: ignore[arg-type]  # a text, says read_currency
+        amounts=tuple(line["amount_minor"] for line in lines),  # type: ignore[misc]  # integers, says _amount
+        fingerprint=fingerprint(value),
+        lines=canonical(said),
+    )
+
+
+class _PlainLine(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    amount_minor: Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
+    currency: str
+    desc: str | None = None
+
+
+class _PlainCredit(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    idempotency_key: str
+    lines: list[_PlainLine]
+
+
+_decode_plain = msgspec.json.Decoder(_PlainCredit).decode
+
+
+def _read_plain_credit(body: bytes, currencies: Collection[str]) -> CreditRequest | None:
+    """The quick way for what nearly every client sends, in a tenth of the time; None leaves it to the careful way.
+
+    Taken only where no two readers can differ: printable ASCII on one line, no escapes, no unknown members, and as
+    many quotation marks as the members found account for, so none is repeated. A test holds the two ways together.
+    """
+    try:
+        if b"\\" in body or not body.decode("ascii").isprintable():
+            return None
+        credit = _decode_plain(body)
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return None
+    key, lines = credit.idempotency_key, credit.lines
+    if not 0 < len(lines) <= LINES_MAX or len(key) > TEXT_MAX or not key.strip():
+        return None
+    code, marks, texts, amounts = lines[0].currency, 6, [], []
+    for line in lines:
+        if line.currency != code:
+            return None
+        text = f'{{"amount_minor":{line.amount_minor},"currency":"{code}"'
+        if line.desc is None:
+            marks += 6
+            texts.append(text + "}")
+        elif len(line.desc) <= DESCRIPTION_MAX:
+            marks += 10
+            texts.append(f'{text},"desc":"{line.desc}"}}')
+        else:
+            return None
+        amounts.append(line.amount_minor)
+    currency = code.lower()
+    if currency not in currencies or code != currency.upper() or body.count(b'"') != marks:
+        return None
+    said = f"[{','.join(texts)}]"
+    return CreditRequest(
+        key=key,
+        currency=currency,
+        amounts=tuple(amounts),
+        fingerprint=digest(f'{{"idempotency_key":"{key}","lines":{said}}}'),
+        lines=said,
+    )
 
 
 def read_account(value: object) -> AccountRequest:

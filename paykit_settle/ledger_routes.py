@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from aiohttp import web
 
-from paykit_settle.http_json import json_response, json_text, read_json
-from paykit_settle.journal import BALANCE, fingerprint
+from paykit_settle.http_json import json_response, json_text, read_body, read_json, require_json
+from paykit_settle.journal import BALANCE
 from paykit_settle.ledger_requests import (
     read_account,
     read_credit,
@@ -67,10 +67,15 @@ def _store_context(
 async def post_credit(request: web.Request) -> web.Response:
     """`POST .../credits`: 201 with the sum of the lines, or 200 and the first answer for a retry with its key."""
     tenant = _tenant(request)
-    body = await read_json(request)
-    credit = read_credit(body, request.app[_CURRENCIES])
+    credit = read_credit(await read_body(request), request.app[_CURRENCIES])
+    require_json(request)
     receipt = await request.app[LEDGER].credit(
-        tenant, credit.key, currency=credit.currency, lines=credit.lines, fingerprint=fingerprint(body)
+        tenant,
+        credit.key,
+        currency=credit.currency,
+        amounts=credit.amounts,
+        fingerprint=credit.fingerprint,
+        details=credit.lines,
     )
     replayed = "true" if receipt.replayed else "false"
     return _answer(f'{{"replayed":{replayed},{receipt.answer[1:]}', replayed=receipt.replayed)

@@ -18,7 +18,7 @@ import apsw
 
 from paykit_settle import transfers
 from paykit_settle.errors import SettleError
-from paykit_settle.journal import CreditLine, Transfer, fingerprint
+from paykit_settle.journal import Transfer, fingerprint
 from paykit_settle.store import writer as writer_module
 from paykit_settle.store.files import check_file
 from paykit_settle.store.ledger import Account, Ledger
@@ -89,8 +89,7 @@ OPERATIONS: dict[str, Callable[[str, KillSwitch], str]] = {
 
 def credit(ledger: Ledger, key: str, amount: int, *, tenant: str = TENANT) -> Awaitable[Receipt]:
     """A credit of one line in usd."""
-    lines = [CreditLine(amount=amount)]
-    return ledger.credit(tenant, key, currency="usd", lines=lines, fingerprint=fingerprint([amount]))
+    return ledger.credit(tenant, key, currency="usd", amounts=[amount], fingerprint=fingerprint([amount]))
 
 
 def move(ledger: Ledger, id_: str, source: str, target: str, amount: int) -> Awaitable[Receipt]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 
-from paykit_settle.journal import CreditLine, Journal, Transfer, credit_journal, fingerprint, transfer_journal
+from paykit_settle.journal import Journal, Transfer, credit_journal, fingerprint, transfer_journal
 from paykit_settle.store.database import connect, transaction
 from paykit_settle.store.files import check_file
 from paykit_settle.store.migrations import migrate
@@ -20,10 +20,8 @@ PROGRAM_TIMEOUT_S = 60
 
 def credit(key: str, amount: int, *, tenant: str = "t", currency: str = "usd") -> Journal:
     """A credit of one line."""
-    lines = [CreditLine(amount=amount)]
-    return credit_journal(
-        tenant, key, currency=currency, lines=lines, fingerprint=fingerprint([amount, currency]), at_ms=1
-    )
+    print_ = fingerprint([amount, currency])
+    return credit_journal(tenant, key, currency=currency, amounts=[amount], fingerprint=print_, at_ms=1)
 
 
 def move(id_: str, source: str, target: str, amount: int, *, tenant: str = "t", currency: str = "usd") -> Journal:

@@ -49,6 +49,8 @@ def connect(
             connection.set_busy_handler(_patience(busy_timeout_ms))
             # EXTRA is FULL, and in rollback-journal mode it also makes the end of a commit durable.
             connection.execute("PRAGMA synchronous = EXTRA; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF")
+            # What a savepoint or a statement of many rows may have to undo is kept in memory, not in a file.
+            connection.execute("PRAGMA temp_store = MEMORY")
             if read_only:
                 connection.execute("PRAGMA query_only = ON")
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # reads the file: is it a database?

@@ -4,14 +4,14 @@ Arguments are checked already (that is the edge's work); here is what needs the 
 canonical form, amounts in minor units.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 import apsw
 import msgspec
 
 from paykit_settle.errors import AccountConflict, AccountNotFound, InvalidRequest
-from paykit_settle.journal import BALANCE, TRANSFER, CreditLine, Transfer, credit_journal, transfer_journal
+from paykit_settle.journal import BALANCE, TRANSFER, Transfer, credit_journal, transfer_journal
 from paykit_settle.store.plan import Receipt
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.store import Store, clock_ms
@@ -45,17 +45,30 @@ class Ledger:
         self.store = store
         self._now_ms = now_ms
 
-    async def credit(
-        self, tenant: str, key: str, *, currency: str, lines: Sequence[CreditLine], fingerprint: bytes
-    ) -> Receipt:
-        """Raises the tenant's `balance` by the sum of the lines.
+    def credit(
+        self,
+        tenant: str,
+        key: str,
+        *,
+        currency: str,
+        amounts: Iterable[int],
+        fingerprint: bytes,
+        details: str | None = None,
+    ) -> Awaitable[Receipt]:
+        """Raises the tenant's `balance` by the sum of the amounts; `details` (JSON) says what for.
 
         Raises `IdempotencyConflict`, `BalanceOutOfRange`, or `InvalidAmount` for a sum out of range.
         """
         journal = credit_journal(
-            tenant, key, currency=currency, lines=lines, fingerprint=fingerprint, at_ms=self._now_ms()
+            tenant,
+            key,
+            currency=currency,
+            amounts=amounts,
+            fingerprint=fingerprint,
+            at_ms=self._now_ms(),
+            details=details,
         )
-        return await self.store.post(journal)
+        return self.store.post(journal)
 
     async def balance(self, tenant: str, currency: str) -> int:
         """What the tenant's `balance` stands at; 0 for a tenant with no entries."""
@@ -64,12 +77,12 @@ class Ledger:
         )
         return found or 0
 
-    async def transfer(self, tenant: str, transfer: Transfer) -> Receipt:
+    def transfer(self, tenant: str, transfer: Transfer) -> Awaitable[Receipt]:
         """Moves money between two accounts of the tenant.
 
         Raises `IdempotencyConflict`, `UnknownAccount`, `InsufficientFunds` or `BalanceOutOfRange`.
         """
-        return await self.store.post(transfer_journal(tenant, transfer, at_ms=self._now_ms()))
+        return self.store.post(transfer_journal(tenant, transfer, at_ms=self._now_ms()))
 
     async def create_account(self, tenant: str, account: Account) -> tuple[Account, bool]:
         """Opens an account at 0 and gives it with True, or the one that exists on the same terms with False.

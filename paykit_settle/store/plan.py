@@ -80,28 +80,30 @@ def plan_journals(
     `InsufficientFunds` (transfers only) and `BalanceOutOfRange` refuse a journal as a whole.
     """
     plan = Plan()
-    known = dict(stored)
-    states: dict[AccountKey, AccountState] = {}
+    outcomes, rows = plan.outcomes, plan.journals
+    known: dict[JournalKey, Stored | Journal] = dict(stored)
+    states = plan.states
     for journal in journals:
         key = (journal.tenant, journal.operation, journal.key)
-        if (earlier := known.get(key)) is not None:
-            plan.outcomes.append(_replay(journal, earlier))
+        earlier = known.get(key)
+        if earlier is not None:
+            outcomes.append(_replay(journal, earlier))
             continue
         refusal = _apply(journal, next_id, accounts, states, plan.entries)
         if refusal is not None:
-            plan.outcomes.append(refusal)
+            outcomes.append(refusal)
             continue
-        known[key] = Stored(journal.fingerprint, journal.answer)
-        plan.outcomes.append(Receipt(journal.answer, False))
+        known[key] = journal
+        answer = journal.answer
+        outcomes.append(Receipt(answer, False))
         times = (journal.event_at_ms, journal.recorded_at_ms)
-        plan.journals.append((next_id, *key, journal.fingerprint, journal.answer, journal.details, *times))
+        rows.append((next_id, *key, journal.fingerprint, answer, journal.details, *times))
         next_id += 1
     for account, state in states.items():
         if state.number is None:
             plan.opened[account] = (*account, state.balance, state.floor, journals[0].recorded_at_ms)
         elif state.balance != (before := accounts[account].balance):
             plan.moved[account] = (state.balance, state.number, before)
-    plan.states = states
     return plan
 
 
@@ -111,11 +113,11 @@ def account_keys(journals: Iterable[Journal]) -> set[AccountKey]:
         (journal.tenant, entry.account, entry.currency)
         for journal in journals
         for entry in journal.entries
-        if entry.account[:1] != COUNTER_PREFIX
+        if entry.account[0] != COUNTER_PREFIX
     }
 
 
-def _replay(journal: Journal, earlier: Stored) -> Outcome:
+def _replay(journal: Journal, earlier: Stored | Journal) -> Outcome:
     if earlier.fingerprint == journal.fingerprint:
         return Receipt(earlier.answer, True)
     return IdempotencyConflict(f"{journal.operation} {journal.key!r} was used before, for another request")
@@ -129,30 +131,31 @@ def _apply(
     entry_rows: list[tuple[object, ...]],
 ) -> SettleError | None:
     """Moves the balances in `states` and adds the entries' rows, or does neither and says why."""
+    tenant, binds_floors = journal.tenant, journal.operation == TRANSFER
     moved: dict[AccountKey, AccountState] = {}
     rows: list[tuple[object, ...]] = []
     for position, entry in enumerate(journal.entries):
         account, currency, amount = entry.account, entry.currency, entry.amount
-        if account[:1] == COUNTER_PREFIX:
+        if account[0] == COUNTER_PREFIX:
             rows.append((journal_id, position, account, currency, amount, None, None, entry.details))
-        else:
-            key = (journal.tenant, account, currency)
-            state = moved.get(key) or states.get(key) or accounts.get(key)
-            if state is None:
-                if account != BALANCE or journal.operation == TRANSFER:
-                    return UnknownAccount(f"the tenant has no account {account!r} in {currency.upper()}")
-                state = AccountState(None, 0, 0)
-            before = state.balance
-            after = before + amount
-            if after < state.floor and amount < 0 and journal.operation == TRANSFER:
-                return InsufficientFunds(
-                    f"account {account!r} has {before - state.floor} {currency.upper()} minor units above its floor, "
-                    f"the transfer takes {-amount}"
-                )
-            if not -AMOUNT_MAX <= after <= AMOUNT_MAX:
-                return BalanceOutOfRange(f"the balance of {account!r} would go beyond ±{AMOUNT_MAX}")
-            moved[key] = AccountState(state.number, after, state.floor)
-            rows.append((journal_id, position, account, currency, amount, before, after, entry.details))
+            continue
+        key = (tenant, account, currency)
+        state = moved.get(key) or states.get(key) or accounts.get(key)
+        if state is None:
+            if account != BALANCE or binds_floors:
+                return UnknownAccount(f"the tenant has no account {account!r} in {currency.upper()}")
+            state = AccountState(None, 0, 0)
+        before = state.balance
+        after = before + amount
+        if binds_floors and amount < 0 and after < state.floor:
+            return InsufficientFunds(
+                f"account {account!r} has {before - state.floor} {currency.upper()} minor units above its floor, "
+                f"the transfer takes {-amount}"
+            )
+        if not -AMOUNT_MAX <= after <= AMOUNT_MAX:
+            return BalanceOutOfRange(f"the balance of {account!r} would go beyond ±{AMOUNT_MAX}")
+        moved[key] = AccountState(state.number, after, state.floor)
+        rows.append((journal_id, position, account, currency, amount, before, after, entry.details))
     states.update(moved)
     entry_rows.extend(rows)
     return None

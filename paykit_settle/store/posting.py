@@ -4,7 +4,10 @@
 `post_journals` is what the writer calls with everything that waits. Both take the same path.
 """
 
+import re
 from collections.abc import Sequence
+from functools import cache
+from itertools import chain
 
 import apsw
 import msgspec
@@ -25,8 +28,11 @@ from paykit_settle.store.queries import load_queries
 
 _SQL = load_queries("ledger.sql")
 
+_VALUES = re.compile(r"VALUES (\([?, ]+\))")
 _encode = msgspec.json.Encoder().encode
 
+ROWS_PER_STATEMENT = (64, 32, 16, 8, 4, 2, 1)
+"""Rows that one statement writes, most first: few statements for any number of rows, and few to compile."""
 ACCOUNTS_REMEMBERED_MAX = 20_000
 """Accounts that a poster remembers before it starts anew."""
 
@@ -109,20 +115,33 @@ def _array(rows: Sequence[object]) -> str:
 
 def write_balances(connection: apsw.Connection, plan: Plan) -> None:
     """Opens the accounts that the plan opens, and moves the balances that it moves."""
-    if plan.opened:
-        connection.executemany(_SQL["insert_account"], plan.opened.values())
+    _write_rows(connection, "insert_account", list(plan.opened.values()))
     move_balances(connection, list(plan.moved.values()))
 
 
 def move_balances(connection: apsw.Connection, moves: Sequence[tuple[object, ...]]) -> None:
     """Sets balances; `InvariantViolated` if one is no longer what the plan read, which a write lock rules out."""
     changed = connection.total_changes()
-    connection.executemany(_SQL["update_balance"], moves)
+    _write_rows(connection, "move_balances", moves)
     if connection.total_changes() - changed != len(moves):
         raise InvariantViolated("a balance changed between reading and writing it in one transaction")
 
 
 def record(connection: apsw.Connection, plan: Plan) -> None:
     """Writes the journals and entries of the plan: from here on their keys are used."""
-    connection.executemany(_SQL["insert_journal"], plan.journals)
-    connection.executemany(_SQL["insert_entry"], plan.entries)
+    _write_rows(connection, "insert_journal", plan.journals)
+    _write_rows(connection, "insert_entry", plan.entries)
+
+
+def _write_rows(connection: apsw.Connection, name: str, rows: Sequence[tuple[object, ...]]) -> None:
+    """Runs the query for all rows, its `VALUES (...)` repeated for as many as a statement may hold."""
+    written = 0
+    for count in ROWS_PER_STATEMENT:
+        while len(rows) - written >= count:
+            connection.execute(_repeated(name, count), tuple(chain.from_iterable(rows[written : written + count])))
+            written += count
+
+
+@cache
+def _repeated(name: str, count: int) -> str:
+    return _VALUES.sub(lambda found: f"VALUES {', '.join([found[1]] * count)}", _SQL[name])

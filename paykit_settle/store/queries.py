@@ -10,7 +10,7 @@ _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 @cache
 def load_queries(file_name: str) -> dict[str, str]:
-    """The queries of one file of `sql/`, by name; each is what stands between its name and the next, without comments."""
+    """The queries of one file of `sql/`, by name: what stands between one name and the next, without comments."""
     text = read_sql(file_name)
     parts = _HEAD.split(text)[1:]
     return {name: _COMMENT.sub("", sql).strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}

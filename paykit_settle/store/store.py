@@ -1,7 +1,7 @@
 """A ledger file, open: one writer, a few readers, the schema of this program. Closed last, after all who use it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
@@ -42,13 +42,13 @@ class Store:
         self._writer = Writer(connection, queue_max=queue_max)
         self._reader = Reader(path, busy_timeout_ms=busy_timeout_ms)
 
-    async def post(self, journal: Journal) -> Receipt:
+    def post(self, journal: Journal) -> Awaitable[Receipt]:
         """Posts one journal exactly once; the receipt is given after the commit, or the error that refused it."""
-        return await self._writer.post(journal)
+        return self._writer.post(journal)
 
-    async def write(self, work: Callable[[apsw.Connection], T]) -> T:
+    def write(self, work: Callable[[apsw.Connection], T]) -> Awaitable[T]:
         """Runs a unit of work that commits or is undone as a whole, beside others in one commit."""
-        return await self._writer.run(work)
+        return self._writer.run(work)
 
     async def read(self, work: Callable[[apsw.Connection], T]) -> T:
         """Runs a function against one committed state, off the event loop and beside the writer."""

@@ -66,17 +66,17 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="paykit-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, work: Work[T]) -> T:
+    def run(self, work: Work[T]) -> "asyncio.Future[T]":
         """The result of the work once it is committed.
 
         A caller that is cancelled stops waiting; the work is still done, or refused, as a whole. `StoreFull` when too
         much waits already: then the work was not taken in.
         """
-        return cast(T, await self._gather(work))
+        return self._gather(work)
 
-    async def post(self, journal: Journal) -> Receipt:
+    def post(self, journal: Journal) -> "asyncio.Future[Receipt]":
         """The journal's receipt once it is committed; like `run`, but journals that wait together are one group."""
-        return cast(Receipt, await self._gather(journal))
+        return self._gather(journal)
 
     def submit(self, work: Work[T]) -> "Future[T]":
         """Like `run`, for callers without an event loop: `result()` of the future waits for the commit."""

@@ -1,6 +1,7 @@
 """Looking settlements up at the fake: how a client learns what became of a post whose answer it never got.
 
-If a look-up named too few, a client would post again and settle twice; too many, and it would take another's as its own.
+If a look-up named too few, a client would post again and settle twice; if too many, it would take another's for its
+own.
 """
 
 from __future__ import annotations

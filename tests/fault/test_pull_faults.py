@@ -162,8 +162,8 @@ async def test_redirect_is_not_followed(fake: FakeProcessor) -> None:
 
 
 async def test_rate_limit_slows_a_run_and_spoils_nothing(fake: FakeProcessor) -> None:
-    rule = fake.fault("rate_limit", per_second=200, burst=1)
-    patient = RetryPolicy(attempts_max=20, wait_first_ms=4, retry_after_max_s=0, request_timeout_s=2, deadline_s=10)
+    rule = fake.fault("rate_limit", per_second=10, burst=1)
+    patient = RetryPolicy(attempts_max=50, wait_first_ms=4, retry_after_max_s=0, request_timeout_s=2, deadline_s=10)
     await settle(fake, policy=patient)
     assert any(record.status == 429 for record in fake.requests)
     assert rule.fired == len(fake.requests)

@@ -370,5 +370,5 @@ async def test_balance_may_be_asked_in_any_currency(http: httpx.AsyncClient) -> 
 async def test_what_a_credit_was_for_is_kept(http: httpx.AsyncClient, database: Path) -> None:
     await credit_raw(http, line("5", more=',"desc":"tip"'))
     ((row,),) = peek(database, "SELECT details, event_at_ms = recorded_at_ms FROM journals")
-    assert json.loads(str(row[0])) == [[5, "tip"]]
+    assert json.loads(str(row[0])) == [{"amount_minor": 5, "currency": "USD", "desc": "tip"}]
     assert row[1] == 1

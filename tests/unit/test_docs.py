@@ -4,9 +4,11 @@ Without it a new setting would be found only in the code, and the README would s
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from paykit_settle import (
     body_reader,
@@ -94,14 +96,20 @@ def test_settings_that_are_limits_are_in_the_table_of_limits() -> None:
     assert f"{client.PAGES_MAX:,}" in DOCS["limits.md"]
 
 
-def test_every_command_and_option_is_in_the_readme() -> None:
-    for command in cli.app:
-        if command.startswith("-"):
+def commands(app: App, prefix: str = "paykit-settle") -> Iterator[tuple[str, App]]:
+    """Every command that does something, with all the words that call it."""
+    for word in app:
+        if word.startswith("-"):
             continue
-        assert f"paykit-settle {command}" in README, command
-        arguments = cli.app[command].assemble_argument_collection()
-        for argument in arguments:
-            assert any(name in README for name in argument.names), f"{command} {argument.names}"
+        inner = list(commands(app[word], f"{prefix} {word}"))
+        yield from inner or [(f"{prefix} {word}", app[word])]
+
+
+def test_every_command_and_option_is_in_the_readme() -> None:
+    for words, command in commands(cli.app):
+        assert words in README, words
+        for argument in command.assemble_argument_collection():
+            assert any(name in README for name in argument.names), f"{words} {argument.names}"
 
 
 def test_readme_shows_the_real_output_of_the_demo() -> None:

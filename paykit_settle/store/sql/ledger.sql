@@ -1,5 +1,5 @@
--- The queries of the ledger. Each begins with a line `-- name: NAME`; a list of keys comes in as one JSON array, so
--- that a batch is one statement.
+-- The queries of the ledger. Each begins with a line `-- name: NAME`. A batch is few statements: a list of keys comes in
+-- as one JSON array, and where rows are written, their `VALUES (...)` is repeated.
 
 -- name: find_journals
 -- Which of the keys [tenant, operation, key] are in use, in the order asked.
@@ -29,9 +29,12 @@ SELECT max(id) FROM journals;
 -- name: insert_account
 INSERT INTO accounts (tenant, id, currency, balance, floor, created_at_ms) VALUES (?, ?, ?, ?, ?, ?);
 
--- name: update_balance
+-- name: move_balances
 -- Only from the balance that was read in this transaction: anything else is a bug, and changes no row.
-UPDATE accounts SET balance = ? WHERE number = ? AND balance = ?;
+WITH moves (after, number, before) AS (VALUES (?, ?, ?))
+UPDATE accounts SET balance = moves.after
+FROM moves
+WHERE accounts.number = moves.number AND accounts.balance = moves.before;
 
 -- name: insert_journal
 INSERT INTO journals (id, tenant, operation, key, fingerprint, answer, details, event_at_ms, recorded_at_ms)

@@ -1,0 +1,24 @@
+"""The benchmark of the ledger runs from a checkout and prints its three tables; no time is judged here.
+
+Without it, the table that the docs refer to could no longer be made.
+"""
+
+import subprocess
+import sys
+
+from tests.programs import PROGRAM_TIMEOUT_S, ROOT, environment
+
+
+def test_benchmark_prints_its_tables() -> None:
+    done = subprocess.run(
+        [sys.executable, "benchmarks/ledger.py", "--quick"],
+        cwd=ROOT,
+        env=environment({"PYTHONPATH": str(ROOT)}),
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for row in ("one connection, one commit", "ledger, 100 callers", "credits, against constant"):
+        assert row in done.stdout
