@@ -41,7 +41,7 @@ ACCOUNTS = [f"account-{number}" for number in range(100)]
 MONEY = 10**12
 FULL_BATCH = 1_000
 STORED = 400_000
-CONNECTIONS = 64
+CONNECTIONS = 256
 
 
 def random_transfers(seed: int) -> Iterator[Transfer]:
@@ -161,8 +161,8 @@ def compare_stored(folder: Path, *, rounds: int, stored: int) -> None:
     source = random_transfers(3)
     rates, ratios = [], []
     for _ in range(rounds):
-        naive_rate = naive.rate(list(islice(source, 300)))
-        rate = ledger_rate(path, list(islice(source, 12 * FULL_BATCH)), callers=FULL_BATCH)
+        naive_rate = naive.rate(list(islice(source, 200)))
+        rate = ledger_rate(path, list(islice(source, 6 * FULL_BATCH)), callers=FULL_BATCH)
         rates.append(rate)
         ratios.append(rate / naive_rate)
     print(f"\nThe same with {stored:,} transfers stored, full batches")
@@ -320,11 +320,11 @@ def main() -> None:
     try:
         print(f"Python {sys.version.split()[0]}, SQLite {apsw.sqlite_lib_version()}, {os.cpu_count()} cores")
         if only in (None, "callers"):
-            compare_callers(folder, rounds=1 if quick else 7, count=400 if quick else 8_000)
+            compare_callers(folder, rounds=1 if quick else 7, count=200 if quick else 8_000)
         if only in (None, "stored"):
-            compare_stored(folder, rounds=1 if quick else 5, stored=2_000 if quick else STORED)
+            compare_stored(folder, rounds=1 if quick else 5, stored=1_000 if quick else STORED)
         if only in (None, "http"):
-            compare_http(folder, rounds=1 if quick else 7, count=400 if quick else 12_000)
+            compare_http(folder, rounds=1 if quick else 7, count=128 if quick else 12_000)
     finally:
         shutil.rmtree(folder)
 

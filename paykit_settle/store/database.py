@@ -28,8 +28,10 @@ BEGIN_ATTEMPTS_MAX = 3
 """How many such attempts are made: SQLite may also say "busy" at once, without waiting."""
 CACHE_KIB = 64 * 1024
 """Page cache of a long-lived connection: index pages of a few hundred thousand journals stay in memory."""
-CHECKPOINT_PAGES = 2_048
-"""Pages (4 KiB each) in the write-ahead log before a commit also moves them into the file."""
+PAGE_BYTES = 1_024
+"""Page size of a new file. Keys come in random order, so a commit writes about one index page for each: small ones."""
+CHECKPOINT_PAGES = 16_384
+"""Pages in the write-ahead log (16 MiB) before a commit also moves them into the file."""
 
 _BUSY_SLEEP_MAX_MS = 5
 
@@ -47,6 +49,8 @@ def connect(
         connection = apsw.Connection(str(path), flags=flags)
         try:
             connection.set_busy_handler(_patience(busy_timeout_ms))
+            if create:
+                connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # a file that exists keeps its own
             # EXTRA is FULL, and in rollback-journal mode it also makes the end of a commit durable.
             connection.execute("PRAGMA synchronous = EXTRA; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF")
             # What a savepoint or a statement of many rows may have to undo is kept in memory, not in a file.

@@ -13,8 +13,8 @@ from paykit_settle.store.check import CheckReport, check_ledger
 from paykit_settle.store.database import connect, domain_error, roll_back
 from paykit_settle.store.migrations import known_migrations, pending, read_applied
 
-PAGES_PER_STEP = 1_024
-"""Pages (4 KiB) copied at a time."""
+PAGES_PER_STEP = 4_096
+"""Pages (1 KiB) copied at a time."""
 
 T = TypeVar("T")
 

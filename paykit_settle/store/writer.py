@@ -27,8 +27,8 @@ from paykit_settle.store.posting import Poster
 QUEUE_MAX = 4_096
 """Units that may wait for the writer, beside the batch it works on; one more is `StoreFull`. A thread may overtake an
 event loop that gathers, by HAND_OVER_MAX at most."""
-BATCH_MAX = 1_000
-"""Units in one commit."""
+BATCH_MAX = 500
+"""Units in one commit. A larger crowd takes turns: one half is committed while the other is answered."""
 HAND_OVER_MAX = 32
 """Units that an event loop gathers before the writer gets them: the rest of a larger crowd is made ready meanwhile."""
 

@@ -4,9 +4,8 @@ Each claim stands for money: a key that leaks between tenants gives one customer
 two readers understand differently books an amount that nobody approved.
 """
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
@@ -15,7 +14,17 @@ import pytest
 from paykit_settle.config import Settings
 from paykit_settle.money import AMOUNT_MAX
 from tests.ledger_files import assert_sound, peek
-from tests.ledger_service import JSON, balance, credit, credit_body, credit_raw, serving
+from tests.ledger_service import (
+    JSON,
+    balance,
+    client,
+    credit,
+    credit_body,
+    credit_raw,
+    post_crowd,
+    service_process,
+    serving,
+)
 
 
 @pytest.fixture
@@ -28,6 +37,22 @@ async def http(database: Path) -> AsyncIterator[httpx.AsyncClient]:
     async with serving(Settings(database=str(database))) as connected:
         yield connected
     assert_sound(database)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One service for all requests that are refused: none of them may leave anything."""
+    database = tmp_path_factory.mktemp("refusing") / "ledger.db"
+    with service_process(database) as (_, url):
+        yield url
+    assert_sound(database)
+    assert peek(database, "SELECT count(*) FROM journals", "SELECT count(*) FROM accounts") == [[[0]], [[0]]]
+
+
+@pytest.fixture
+async def refusing(url: str) -> AsyncIterator[httpx.AsyncClient]:
+    async with client(url) as connected:
+        yield connected
 
 
 def line(amount: str, *, currency: str = "USD", more: str = "") -> bytes:
@@ -108,14 +133,14 @@ async def test_unknown_members_are_ignored_but_make_another_body(http: httpx.Asy
 
 @pytest.mark.parametrize("crowd", [8, 200])
 async def test_parallel_retries_add_money_once(http: httpx.AsyncClient, crowd: int) -> None:
-    answers = await asyncio.gather(*(credit(http, "t_alpha", "k-3", 700) for _ in range(crowd)))
-    assert sorted(answer.status_code for answer in answers) == [200] * (crowd - 1) + [201]
-    assert {answer.json()["amount_minor"] for answer in answers} == {700}
+    answers = await post_crowd(http, "/v1/tenants/t_alpha/credits", [credit_body("k-3", 700)] * crowd)
+    assert sorted(status for status, _ in answers) == [200] * (crowd - 1) + [201]
+    assert {answer["amount_minor"] for _, answer in answers} == {700}
     assert await balance(http) == 700
 
 
 async def test_parallel_credits_lose_no_update(http: httpx.AsyncClient, database: Path) -> None:
-    await asyncio.gather(*(credit(http, "t_alpha", f"k{n}", 7) for n in range(200)))
+    await post_crowd(http, "/v1/tenants/t_alpha/credits", [credit_body(f"k{number}", 7) for number in range(200)])
     assert await balance(http) == 1400
     (rows,) = peek(database, "SELECT count(*), sum(amount) FROM entries WHERE account = 'balance'")
     assert rows == [[200, 1400]]
@@ -136,23 +161,23 @@ async def test_replay_gives_the_first_answer_not_a_fresh_one(database: Path) -> 
 
 
 @pytest.mark.parametrize("amount", ["true", "false"])
-async def test_boolean_is_no_amount(http: httpx.AsyncClient, amount: str) -> None:
+async def test_boolean_is_no_amount(refusing: httpx.AsyncClient, amount: str) -> None:
     """JSN-01."""
-    assert (await assert_refused(http, line(amount))).json()["error"] == "invalid_amount"
+    assert (await assert_refused(refusing, line(amount))).json()["error"] == "invalid_amount"
 
 
 @pytest.mark.parametrize("amount", ["19.99", "100.0", "1e2", "1E+2", "-0.0", "0.1", '"199"', "null", "[]", "{}"])
-async def test_only_an_integer_is_an_amount(http: httpx.AsyncClient, amount: str) -> None:
+async def test_only_an_integer_is_an_amount(refusing: httpx.AsyncClient, amount: str) -> None:
     """JSN-02."""
-    assert (await assert_refused(http, line(amount))).json()["error"] == "invalid_amount"
+    assert (await assert_refused(refusing, line(amount))).json()["error"] == "invalid_amount"
 
 
 @pytest.mark.parametrize("amount", ["NaN", "Infinity", "-Infinity"])
-async def test_nan_and_infinity_are_refused_everywhere(http: httpx.AsyncClient, amount: str) -> None:
+async def test_nan_and_infinity_are_refused_everywhere(refusing: httpx.AsyncClient, amount: str) -> None:
     """JSN-03."""
-    await assert_refused(http, line(amount))
-    await assert_refused(http, line("100", more=f',"x":{amount}'))
-    await assert_refused(http, line("100", more=f',"x":[{{"y":{amount}}}]'))
+    await assert_refused(refusing, line(amount))
+    await assert_refused(refusing, line("100", more=f',"x":{amount}'))
+    await assert_refused(refusing, line("100", more=f',"x":[{{"y":{amount}}}]'))
 
 
 @pytest.mark.parametrize(
@@ -164,9 +189,9 @@ async def test_nan_and_infinity_are_refused_everywhere(http: httpx.AsyncClient, 
         b'{"idempotency_key":"k","idempotency_key":"k","lines":[{"amount_minor":4,"currency":"USD"}]}',
     ],
 )
-async def test_repeated_member_names_are_refused(http: httpx.AsyncClient, body: bytes) -> None:
+async def test_repeated_member_names_are_refused(refusing: httpx.AsyncClient, body: bytes) -> None:
     """JSN-05: also escaped, and in members that are ignored."""
-    assert (await assert_refused(http, body)).json()["error"] == "invalid_json"
+    assert (await assert_refused(refusing, body)).json()["error"] == "invalid_json"
 
 
 async def test_integers_above_2_53_stay_exact(http: httpx.AsyncClient) -> None:
@@ -186,9 +211,9 @@ async def test_largest_amount_is_booked(http: httpx.AsyncClient) -> None:
     "amount",
     ["9223372036854775808", "18446744073709551616", "-9223372036854775808", "-9223372036854775809", "9" * 5000],
 )
-async def test_integers_beyond_64_bits_are_refused(http: httpx.AsyncClient, amount: str) -> None:
+async def test_integers_beyond_64_bits_are_refused(refusing: httpx.AsyncClient, amount: str) -> None:
     """JSN-10."""
-    await assert_refused(http, line(amount))
+    await assert_refused(refusing, line(amount))
 
 
 async def test_sum_beyond_the_range_is_refused(http: httpx.AsyncClient) -> None:
@@ -208,13 +233,13 @@ async def test_balance_beyond_the_range_is_refused_and_frees_the_key(http: httpx
 
 
 @pytest.mark.parametrize("currency", ["EUR", "usd", "Usd", "US", "USDT", "", "XXX", "ＵＳＤ", "\\u0000SD"])
-async def test_currency_that_is_not_accepted_is_refused(http: httpx.AsyncClient, currency: str) -> None:
-    await assert_refused(http, line("5", currency=currency))
+async def test_currency_that_is_not_accepted_is_refused(refusing: httpx.AsyncClient, currency: str) -> None:
+    await assert_refused(refusing, line("5", currency=currency))
 
 
 @pytest.mark.parametrize("body", [b'"currency":null', b'"currency":5', b'"amount_minor":5'])
-async def test_line_without_a_currency_or_an_amount_is_refused(http: httpx.AsyncClient, body: bytes) -> None:
-    await assert_refused(http, b'{"idempotency_key":"k","lines":[{' + body + b"}]}")
+async def test_line_without_a_currency_or_an_amount_is_refused(refusing: httpx.AsyncClient, body: bytes) -> None:
+    await assert_refused(refusing, b'{"idempotency_key":"k","lines":[{' + body + b"}]}")
 
 
 @pytest.mark.parametrize(
@@ -230,15 +255,15 @@ async def test_line_without_a_currency_or_an_amount_is_refused(http: httpx.Async
         ('"lines":[{"amount_minor":1,"currency":"USD","desc":5}]', "invalid_request"),
     ],
 )
-async def test_credit_needs_lines(http: httpx.AsyncClient, lines: str, code: str) -> None:
-    answer = await assert_refused(http, f'{{"idempotency_key":"k",{lines}}}'.encode())
+async def test_credit_needs_lines(refusing: httpx.AsyncClient, lines: str, code: str) -> None:
+    answer = await assert_refused(refusing, f'{{"idempotency_key":"k",{lines}}}'.encode())
     assert answer.json()["error"] == code
 
 
 @pytest.mark.parametrize("key", ['""', '" "', '"\\t"', "null", "5", "true", "[]", '"a\\nb"', f'"{"k" * 256}"'])
-async def test_key_that_is_blank_too_long_or_no_text_is_refused(http: httpx.AsyncClient, key: str) -> None:
+async def test_key_that_is_blank_too_long_or_no_text_is_refused(refusing: httpx.AsyncClient, key: str) -> None:
     body = f'{{"idempotency_key":{key},"lines":[{{"amount_minor":1,"currency":"USD"}}]}}'
-    assert (await assert_refused(http, body.encode())).json()["error"] == "invalid_key"
+    assert (await assert_refused(refusing, body.encode())).json()["error"] == "invalid_key"
 
 
 async def test_key_is_needed_and_may_have_255_characters(http: httpx.AsyncClient) -> None:
@@ -246,9 +271,9 @@ async def test_key_is_needed_and_may_have_255_characters(http: httpx.AsyncClient
     assert (await credit(http, "t_alpha", "é" * 255, 1)).status_code == 201
 
 
-async def test_every_wrong_field_is_named(http: httpx.AsyncClient) -> None:
+async def test_every_wrong_field_is_named(refusing: httpx.AsyncClient) -> None:
     lines = [{"amount_minor": True, "currency": "usd"}, {"amount_minor": 1}, 3]
-    answer = await http.post("/v1/tenants/t/credits", json={"idempotency_key": "k", "lines": lines})
+    answer = await refusing.post("/v1/tenants/t/credits", json={"idempotency_key": "k", "lines": lines})
     assert [fault["field"] for fault in answer.json()["fields"]] == [
         "lines[0].amount_minor", "lines[0].currency", "lines[1].currency", "lines[2]",
     ]  # fmt: skip
@@ -284,15 +309,15 @@ async def test_lines_may_be_many_but_not_too_many(http: httpx.AsyncClient) -> No
         b"[" * 200_000,
     ],
 )
-async def test_text_that_is_not_strict_json_is_refused(http: httpx.AsyncClient, body: bytes) -> None:
-    await assert_refused(http, body)
+async def test_text_that_is_not_strict_json_is_refused(refusing: httpx.AsyncClient, body: bytes) -> None:
+    await assert_refused(refusing, body)
 
 
 async def test_surrogate_pair_is_a_character(http: httpx.AsyncClient) -> None:
     assert (await credit_raw(http, line("1", more=',"desc":"\\ud83d\\ude42"'))).status_code == 201
 
 
-async def test_body_over_the_limit_is_refused_with_and_without_its_length(http: httpx.AsyncClient) -> None:
+async def test_body_over_the_limit_is_refused_with_and_without_its_length(refusing: httpx.AsyncClient) -> None:
     """JSN-14: 1 MiB, a setting."""
     body = line("1", more=f',"desc":"{"x" * 2_000_000}"')
 
@@ -300,16 +325,18 @@ async def test_body_over_the_limit_is_refused_with_and_without_its_length(http: 
         for start in range(0, len(body), 65_536):
             yield body[start : start + 65_536]
 
-    await assert_refused(http, body, 413)
-    chunked = await http.post("/v1/tenants/t_alpha/credits", content=drip(), headers=JSON)
+    await assert_refused(refusing, body, 413)
+    chunked = await refusing.post("/v1/tenants/t_alpha/credits", content=drip(), headers=JSON)
     assert chunked.status_code == 413
-    assert await balance(http) == 0
+    assert await balance(refusing) == 0
 
 
-async def test_json_must_say_that_it_is_json(http: httpx.AsyncClient) -> None:
-    answer = await http.post("/v1/tenants/t_alpha/credits", content=line("1"), headers={"Content-Type": "text/plain"})
+async def test_json_must_say_that_it_is_json(refusing: httpx.AsyncClient) -> None:
+    answer = await refusing.post(
+        "/v1/tenants/t_alpha/credits", content=line("1"), headers={"Content-Type": "text/plain"}
+    )
     assert answer.status_code == 415
-    assert await balance(http) == 0
+    assert await balance(refusing) == 0
 
 
 @pytest.mark.parametrize(
@@ -325,8 +352,8 @@ async def test_json_must_say_that_it_is_json(http: httpx.AsyncClient) -> None:
         "/tenants/t/balance",
     ],
 )
-async def test_unknown_route_is_not_an_empty_balance(http: httpx.AsyncClient, path: str) -> None:
-    answer = await http.get(path)
+async def test_unknown_route_is_not_an_empty_balance(refusing: httpx.AsyncClient, path: str) -> None:
+    answer = await refusing.get(path)
     assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
 
 
@@ -334,15 +361,15 @@ async def test_unknown_route_is_not_an_empty_balance(http: httpx.AsyncClient, pa
     ("method", "path"),
     [("GET", "credits"), ("PUT", "credits"), ("DELETE", "credits"), ("POST", "balance"), ("PUT", "accounts/a")],
 )
-async def test_wrong_method_is_refused(http: httpx.AsyncClient, method: str, path: str) -> None:
-    answer = await http.request(method, f"/v1/tenants/t/{path}")
+async def test_wrong_method_is_refused(refusing: httpx.AsyncClient, method: str, path: str) -> None:
+    answer = await refusing.request(method, f"/v1/tenants/t/{path}")
     assert (answer.status_code, answer.json()["error"]) == (405, "method_not_allowed")
 
 
 @pytest.mark.parametrize("tenant", ["%00", "%0A", "%20", "a" * 256, "%FF", "%ED%A0%80", "%80abc", "%C2%85"])
-async def test_tenant_that_cannot_be_shown_is_refused(http: httpx.AsyncClient, tenant: str) -> None:
+async def test_tenant_that_cannot_be_shown_is_refused(refusing: httpx.AsyncClient, tenant: str) -> None:
     """Two tenants whose bytes are no text would otherwise share one account."""
-    answer = await http.get(f"/v1/tenants/{tenant}/balance")
+    answer = await refusing.get(f"/v1/tenants/{tenant}/balance")
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
 
 
@@ -357,8 +384,8 @@ async def test_tenants_are_told_apart_after_decoding(http: httpx.AsyncClient) ->
 @pytest.mark.parametrize(
     "query", ["currency=usd", "currency=XXX", "currency=", "currency=USD&currency=USD", "currenci=USD", "currency=%FF"]
 )
-async def test_query_that_cannot_be_read_is_refused(http: httpx.AsyncClient, query: str) -> None:
-    assert (await http.get(f"/v1/tenants/t/balance?{query}")).status_code == 400
+async def test_query_that_cannot_be_read_is_refused(refusing: httpx.AsyncClient, query: str) -> None:
+    assert (await refusing.get(f"/v1/tenants/t/balance?{query}")).status_code == 400
 
 
 async def test_balance_may_be_asked_in_any_currency(http: httpx.AsyncClient) -> None:

@@ -94,7 +94,7 @@ async def test_backup_while_the_service_writes_is_whole_and_restores(tmp_path: P
                     progress.release()
                     step += 1
 
-            callers = [asyncio.ensure_future(caller(number)) for number in range(4)]
+            callers = [asyncio.ensure_future(caller(number)) for number in range(2)]
             for _ in range(50):
                 await progress.acquire()
             before = set(booked)
@@ -118,8 +118,9 @@ async def test_backup_while_the_service_writes_is_whole_and_restores(tmp_path: P
         async with client(url) as http:
             assert await balance(http, "t") == 5 * len(keys)
             # Clients that are not sure send their keys again: what the copy holds replays, the rest is booked.
-            again = await asyncio.gather(*(credit(http, "t", key, 5) for key in booked))
-            assert [answer.status_code for answer in again] == [200 if key in keys else 201 for key in booked]
+            unsure = sorted(set(booked) - keys) + sorted(keys)[:20]
+            again = await asyncio.gather(*(credit(http, "t", key, 5) for key in unsure))
+            assert [answer.status_code for answer in again] == [200 if key in keys else 201 for key in unsure]
             assert await balance(http, "t") == total
     assert_sound(database)
 
