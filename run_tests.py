@@ -6,9 +6,10 @@ whose exit status is the verdict. Written in the Python that old interpreters st
 
 usage: python3 run_tests.py [--fast] [pytest arguments ...]
   --fast   unit and property tests only: no sockets, no processes
+  -n 0     all tests in one process, one after another
 """
 
-from __future__ import print_function  # noqa: UP010 - an old interpreter must get as far as the message
+from __future__ import print_function
 
 import hashlib
 import os
@@ -21,6 +22,7 @@ ROOT = os.path.dirname(os.path.abspath(__file__))
 PYTHON_MIN = (3, 11)
 LOCK = os.path.join(ROOT, "requirements", "test.txt")
 FAST = ["tests/unit", "tests/property"]
+WORKERS_MAX = 4
 
 
 def main(arguments):
@@ -45,7 +47,9 @@ def main(arguments):
         # Settings of whoever runs the tests must not reach the programs under test.
         if name.startswith(("PAYKIT_", "PYTHONPATH", "PYTEST_")):
             del clean[name]
-    return subprocess.call([python, "-m", "pytest", "-p", "no:cacheprovider"] + arguments, cwd=ROOT, env=clean)
+    workers = [] if "-n" in arguments or "--pdb" in arguments else ["-n", str(min(os.cpu_count() or 1, WORKERS_MAX))]
+    command = [python, "-m", "pytest", "-p", "no:cacheprovider"] + workers + arguments
+    return subprocess.call(command, cwd=ROOT, env=clean)
 
 
 def with_newer_python(arguments):
@@ -74,7 +78,11 @@ def environment():
     """
     with open(LOCK, "rb") as lock:
         identity = lock.read() + sys.version.encode() + sys.executable.encode() + ROOT.encode()
-    name = ".venv-tests-%d.%d-%s" % (sys.version_info[0], sys.version_info[1], hashlib.sha256(identity).hexdigest()[:12])
+    name = ".venv-tests-%d.%d-%s" % (
+        sys.version_info[0],
+        sys.version_info[1],
+        hashlib.sha256(identity).hexdigest()[:12],
+    )
     folder = os.path.join(writable_folder(), name)
     python = os.path.join(folder, "Scripts" if os.name == "nt" else "bin", "python")
     complete = os.path.join(folder, "complete")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from paykit_settle.errors import (
-    Exchange,
     OutcomeUnknown,
     ProcessorError,
     ProcessorRejected,
@@ -18,7 +17,9 @@ from paykit_settle.errors import (
     SettleError,
     SettlementConflict,
 )
+from paykit_settle.faults import Exchange
 from paykit_settle.retry import IN_FLIGHT_CODES, RETRIED_STATUSES, parse_retry_after
+from paykit_settle.sending import Failure
 from paykit_settle.wire import decode_error
 
 TEXT_SHOWN_MAX = 500
@@ -36,6 +37,7 @@ class Answer:
     status: int
     retry_after: str | None
     received_at: datetime
+    replayed: bool = False
     body: bytes = b""
     fault: str = ""
 
@@ -60,6 +62,7 @@ def error_of_answer(answer: Answer, *, secret: str) -> ProcessorError | None:
     body = shown(answer.body.decode("utf-8", "replace"), secret=secret)
     error = kind(detail, exchange=answer.exchange, status=status, body=body)
     error.retry_after_s = parse_retry_after(answer.retry_after, answer.received_at)
+    error.replayed = answer.replayed
     return error
 
 
@@ -83,6 +86,15 @@ def unreadable(what: str, exchange: Exchange, *, status: int | None = None) -> P
     return kind(f"the processor's answer cannot be used: {what}", exchange=exchange, status=status)
 
 
+def error_of_failure(failure: Failure, what: str, exchange: Exchange) -> ProcessorError:
+    """The error for a request without a usable answer. A POST that broke on its way is `OutcomeUnknown`."""
+    if failure is Failure.BAD_ANSWER:
+        return unreadable(what, exchange)
+    if failure is Failure.NEVER_SENT or exchange.method != "POST":
+        return ProcessorUnavailable(f"the processor could not be reached: {what}", exchange=exchange)
+    return OutcomeUnknown(f"the connection broke: {what}", exchange=exchange)
+
+
 def still_unknown(failure: SettleError, exchange: Exchange) -> SettleError:
     """How a request ends, of which an attempt may have had an effect: the last failure, or that it is unknown.
 
@@ -99,6 +111,7 @@ def still_unknown(failure: SettleError, exchange: Exchange) -> SettleError:
         body=known.body,
     )
     unknown.retry_after_s = known.retry_after_s
+    unknown.replayed = known.replayed
     return unknown
 
 

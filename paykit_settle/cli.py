@@ -6,26 +6,29 @@ Exit codes: 0 done, 1 refused, 2 usage, 3 try again later, 4 the outcome is unkn
 import asyncio
 import contextlib
 import logging
-import os
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
-from paykit_settle.cli_ledger import add_ledger_commands
+from paykit_settle import cli_ledger, cli_listing, cli_runs, cli_upkeep
+from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorUrl, Zone, read_settings
 from paykit_settle.cli_output import Output
 from paykit_settle.client import ProcessorClient
-from paykit_settle.config import DEFAULT_DATABASE, Settings, load_settings
+from paykit_settle.config import Settings
 from paykit_settle.days import resolve_days
 from paykit_settle.errors import InvalidRequest, SettleError
+from paykit_settle.pull_display import PullDisplay
 from paykit_settle.rates import Rates
-from paykit_settle.run import build_settlement, post_settlement, run_settlement
-from paykit_settle.run_request import RunRequest
+from paykit_settle.run import build_settlement
+from paykit_settle.run_request import RunRequest, make_run_request
+from paykit_settle.runner import Runner
 from paykit_settle.service import create_app, serve
+from paykit_settle.store.store import remove_database
 from paykit_settle.strict_json import loads
 from paykit_settle.version import __version__
 from paykit_settle.window import load_zone
@@ -40,15 +43,17 @@ app = App(
     result_action="return_value",
 )
 
-ProcessorUrl = Annotated[str | None, Parameter(help="The processor's address [env: PAYKIT_PROCESSOR_URL].")]
-ConfigFile = Annotated[Path | None, Parameter(help="A TOML file of settings [env: PAYKIT_CONFIG].")]
-Database = Annotated[str | None, Parameter(help="The ledger's file [env: PAYKIT_DATABASE], paykit.db if not named.")]
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, one object a line.")]
+cli_listing.register(app)
+cli_runs.register(app)
+cli_upkeep.register(app)
+cli_ledger.register(app)
+
+DEMO_DATABASE = "paykit-demo.db"
 
 
 @app.command
-def demo(*, json_lines: Json = False) -> int:
-    """Settle the reference day against a fake processor on this machine. Needs nothing, changes nothing."""
+def demo(*, json_lines: AsJson = False) -> int:
+    """Settle the reference day against a fake processor on this machine; makes paykit-demo.db anew. Needs nothing."""
     # The one place that imports the fake: everywhere else the two know each other over the wire alone.
     from fake_processor import FakeProcessor
 
@@ -57,20 +62,23 @@ def demo(*, json_lines: Json = False) -> int:
     async def settle_reference_day() -> None:
         async with FakeProcessor() as fake, ProcessorClient(fake.url) as client:
             output.say(f"A fake processor listens on {fake.url} while this demo runs.\n")
-            posted = await run_settlement(client, None, "acct_123", "2026-01-15", "usd")
-            output.posted(posted)
+            wanted = make_run_request("acct_123", "2026-01-15", "usd")
+            async with _runner(client, Settings(database=DEMO_DATABASE)) as runner:
+                output.posted(await runner.run(wanted, requested_by="demo"))
         output.say(_DEMO_NEXT.rstrip())
 
+    remove_database(Path(DEMO_DATABASE))
     asyncio.run(settle_reference_day())
     return 0
 
 
 _DEMO_NEXT = """
 What next:
-  python -m fake_processor                keep a fake processor running, and then
-  paykit-settle run --account acct_123 --date 2026-01-15             settle a day
-  paykit-settle run --account acct_123 --date 2026-01-15 --dry-run   look only
-  paykit-settle serve                     the HTTP service
+  paykit-settle explain setl_0001 --database paykit-demo.db   why these numbers?
+  paykit-settle verify setl_0001 --database paykit-demo.db    do they follow?
+  python -m fake_processor               keep a fake processor running, and then
+  paykit-settle run --account acct_123 --date 2026-01-15      settle a day
+  paykit-settle serve                                         the same over HTTP
 """
 
 
@@ -83,47 +91,89 @@ def run(
     to: Annotated[str | None, Parameter(help="The last of several days.")] = None,
     currency: Annotated[str, Parameter(help="The settlement currency.")] = "usd",
     processor_url: ProcessorUrl = None,
-    zone: Annotated[str | None, Parameter(help="The account's IANA time zone [env: PAYKIT_ZONE].")] = None,
+    zone: Zone = None,
     rates: Annotated[Path | None, Parameter(help="A JSON rate table to use instead of the processor's.")] = None,
+    database: Database = None,
     config: ConfigFile = None,
-    json_lines: Json = False,
+    json_lines: AsJson = False,
     dry_run: Annotated[bool, Parameter(negative="", help="Show the payload and post nothing.")] = False,
+    retry_rejected: Annotated[bool, Parameter(negative="", help="Try a rejected day anew.")] = False,
 ) -> int:
     """Settle an account's day, or several days in order; the first day that fails ends the run."""
     output = Output(as_json=json_lines)
-    settings = _settings(config, processor_url=processor_url, zone=zone)
+    settings = read_settings(config, processor_url=processor_url, zone=zone, database=database)
     days = resolve_days(date=date, first=from_, last=to, now=datetime.now(UTC), zone=load_zone(settings.zone))
-    requests = [RunRequest(account=account, date=day, settlement_currency=currency) for day in days]
+    requests = [make_run_request(account, day, currency) for day in days]
     table = _read_rates(rates) if rates is not None else None
-    return asyncio.run(_run_days(requests, settings, table, output=output, dry_run=dry_run))
+    if dry_run:
+        return asyncio.run(_look_at_days(requests, settings, table, output))
+    return asyncio.run(_run_days(requests, settings, table, output, retry_rejected=retry_rejected))
 
 
 async def _run_days(
-    requests: Sequence[RunRequest], settings: Settings, rates: Rates | None, *, output: Output, dry_run: bool
+    requests: Sequence[RunRequest], settings: Settings, rates: Rates | None, output: Output, *, retry_rejected: bool
 ) -> int:
+    async with settings.make_client() as client, _runner(client, settings, rates) as runner:
+
+        async def settle(wanted: RunRequest) -> None:
+            output.posted(await runner.run(wanted, requested_by="cli", retry_rejected=retry_rejected))
+
+        return await _in_order(requests, settle, output)
+
+
+async def _look_at_days(requests: Sequence[RunRequest], settings: Settings, rates: Rates | None, output: Output) -> int:
     options = settings.run_options()
     async with settings.make_client() as client:
-        for done, wanted in enumerate(requests):
-            try:
-                settlement = await build_settlement(
-                    client,
-                    rates,
-                    wanted.account,
-                    wanted.date,
-                    wanted.settlement_currency,
-                    options=options,
-                    allow_open=dry_run,
-                )
-                if dry_run:
-                    output.dry_run(settlement, options.scale)
-                else:
-                    output.posted(await post_settlement(client, settlement, scale=options.scale))
-            except SettleError as error:
-                output.error(error, day=wanted.date)
-                if left := len(requests) - done - 1:
-                    output.warn(f"{left} later day(s) were not run")
-                return error.exit_code
+
+        async def look(wanted: RunRequest) -> None:
+            settlement = await build_settlement(
+                client,
+                rates,
+                wanted.account,
+                wanted.date,
+                wanted.settlement_currency,
+                options=options,
+                allow_open=True,
+            )
+            output.dry_run(settlement, options.scale)
+
+        return await _in_order(requests, look, output)
+
+
+async def _in_order(
+    requests: Sequence[RunRequest], work: Callable[[RunRequest], Awaitable[None]], output: Output
+) -> int:
+    """Does one day after another; the exit code of the first that fails, which ends it."""
+    for done, wanted in enumerate(requests):
+        try:
+            await work(wanted)
+        except SettleError as error:
+            output.error(error, day=wanted.date)
+            if left := len(requests) - done - 1:
+                output.warn(f"{left} later day(s) were not run")
+            return error.exit_code
     return 0
+
+
+@asynccontextmanager
+async def _runner(client: ProcessorClient, settings: Settings, rates: Rates | None = None) -> AsyncIterator[Runner]:
+    store = settings.open_store()
+    try:
+        with PullDisplay() as display:
+            runner = Runner(
+                client,
+                store,
+                options=settings.run_options(),
+                rates=rates,
+                tenants=settings.tenants,
+                on_progress=display,
+            )
+            try:
+                yield runner
+            finally:
+                await runner.close()
+    finally:
+        await asyncio.to_thread(store.close)
 
 
 @app.command(name="serve")
@@ -132,13 +182,12 @@ def serve_command(
     host: Annotated[str, Parameter(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="The port to listen on; 0 takes a free one.")] = 8080,
     processor_url: ProcessorUrl = None,
-    zone: Annotated[str | None, Parameter(help="The account's IANA time zone [env: PAYKIT_ZONE].")] = None,
+    zone: Zone = None,
     database: Database = None,
     config: ConfigFile = None,
 ) -> int:
-    """Serve settlement runs and the ledger over HTTP until SIGINT or SIGTERM."""
-    settings = _settings(config, processor_url=processor_url, zone=zone, database=database)
-    settings = replace(settings, database=settings.database or DEFAULT_DATABASE)
+    """Serve settlements and the ledger over HTTP until SIGINT or SIGTERM."""
+    settings = read_settings(config, processor_url=processor_url, zone=zone, database=database)
 
     def announce(url: str) -> None:
         print(f"paykit-settle listens on {url}, processor {settings.processor_url}", flush=True)
@@ -151,12 +200,6 @@ def serve_command(
     return 0
 
 
-def _settings(config: Path | None, **overrides: str | None) -> Settings:
-    if config is None and (named := os.environ.get("PAYKIT_CONFIG")):
-        config = Path(named)
-    return load_settings(os.environ, config_file=config, overrides=overrides)
-
-
 def _read_rates(path: Path) -> Rates:
     try:
         return rates_table(loads(path.read_bytes()))
@@ -164,9 +207,6 @@ def _read_rates(path: Path) -> Rates:
         raise InvalidRequest(f"rates file {path} cannot be read: {error.strerror}") from None
     except (ValueError, SettleError) as error:
         raise InvalidRequest(f"rates file {path}: {error}") from None
-
-
-add_ledger_commands(app, _settings)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,26 +5,15 @@ They open the file beside whoever uses it, read one committed state, and change 
 
 import json
 from pathlib import Path
-from typing import Annotated, Protocol
 
 import msgspec
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from paykit_settle.config import DEFAULT_DATABASE, Settings
+from paykit_settle.cli_options import AsJson, ConfigFile, Database, read_settings
 from paykit_settle.store.files import back_up, check_file, file_status
 
-Database = Annotated[str | None, Parameter(help="The ledger's file [env: PAYKIT_DATABASE], paykit.db if not named.")]
-ConfigFile = Annotated[Path | None, Parameter(help="A TOML file of settings [env: PAYKIT_CONFIG].")]
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, one object a line.")]
 
-
-class ReadSettings(Protocol):
-    """Settings from the file, the variables and these flags."""
-
-    def __call__(self, config: Path | None, **overrides: str | None) -> Settings: ...
-
-
-def add_ledger_commands(app: App, read_settings: ReadSettings) -> None:
+def register(app: App) -> None:
     """Adds `ledger check`, `db status` and `db backup` to the program."""
     ledger = App(name="ledger", help="What the ledger holds.", result_action="return_value")
     files = App(name="db", help="The ledger's file.", result_action="return_value")
@@ -32,20 +21,22 @@ def add_ledger_commands(app: App, read_settings: ReadSettings) -> None:
     app.command(files)
 
     def path(config: Path | None, database: str | None) -> str:
-        return read_settings(config, database=database).database or DEFAULT_DATABASE
+        return read_settings(config, database=database).database
 
     @ledger.command
-    def check(*, database: Database = None, config: ConfigFile = None, json_lines: Json = False) -> int:
+    def check(*, database: Database = None, config: ConfigFile = None, json_lines: AsJson = False) -> int:
         """Prove from the entries that journals sum to zero, balances are sums, and no transfer broke a floor."""
         return _show_check(path(config, database), as_json=json_lines)
 
     @files.command
-    def status(*, database: Database = None, config: ConfigFile = None, json_lines: Json = False) -> int:
+    def status(*, database: Database = None, config: ConfigFile = None, json_lines: AsJson = False) -> int:
         """Show the file's schema, size and journal mode."""
         return _show_status(path(config, database), as_json=json_lines)
 
     @files.command
-    def backup(file: Path, /, *, database: Database = None, config: ConfigFile = None, json_lines: Json = False) -> int:
+    def backup(
+        file: Path, /, *, database: Database = None, config: ConfigFile = None, json_lines: AsJson = False
+    ) -> int:
         """Copy the file to FILE, also while the service writes; an existing FILE is never overwritten."""
         return _show_backup(path(config, database), file, as_json=json_lines)
 

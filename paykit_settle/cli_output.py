@@ -41,7 +41,7 @@ class Output:
         if self._as_json:
             self._line(posted_json(posted))
             return
-        self._show(settlement_table(posted.settlement))
+        self.show(settlement_table(posted.settlement))
         total = format_amount(posted.total_net, posted.currency)
         self.say(
             f"\nThe processor answered: {posted.settlement_id} {posted.status}, "
@@ -55,7 +55,7 @@ class Output:
         if self._as_json:
             self._line({"dry_run": True, "idempotency_key": key, "payload": payload, **settlement_json(settlement)})
             return
-        self._show(settlement_table(settlement))
+        self.show(settlement_table(settlement))
         self.say(f"\nDry run: nothing was posted. POST /v1/settlements\nIdempotency-Key: {key}\n")
         self.say(encode_body(payload).decode("ascii"))
 
@@ -77,7 +77,8 @@ class Output:
     def _line(self, value: object) -> None:
         print(json.dumps(value, allow_nan=False), flush=True)
 
-    def _show(self, renderable: RenderableType) -> None:
+    def show(self, renderable: RenderableType) -> None:
+        """Something of rich's, for people."""
         # A terminal that is too narrow gets long lines: an amount is never cut.
         wide = self._console.options.update(width=UNBOUNDED_WIDTH)
         needed = Measurement.get(self._console, wide, renderable).maximum

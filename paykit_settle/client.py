@@ -1,74 +1,54 @@
-"""The HTTP client of the payment processor: the only module that knows httpx.
+"""The HTTP client of the payment processor: the only module that knows its requests, and httpx.
 
 One `ProcessorClient` lives as long as the process. Every request has a deadline, bounded retries and a bounded body,
 and ends as an answer that was read whole or as one `ProcessorError`; no httpx exception leaves, and neither does the
 API key.
 """
 
-import asyncio
 import ssl
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, date, datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Self, TypeVar
 
 import httpx
-import stamina
 
-from paykit_settle.answers import Answer, error_of_answer, shown, still_unknown, unreadable
+from paykit_settle.answers import Answer, error_of_answer, error_of_failure, shown, unreadable
+from paykit_settle.asking import ask
 from paykit_settle.body_reader import ACCEPT_ENCODING, BodyLimits, read_body
-from paykit_settle.endpoint import check_api_key, check_base_url, check_params, check_path
-from paykit_settle.errors import (
-    Exchange,
-    InvalidConfig,
-    InvariantViolated,
-    OutcomeUnknown,
-    ProcessorError,
-    ProcessorUnavailable,
-    SettleError,
-)
+from paykit_settle.budget import RequestBudget
+from paykit_settle.endpoint import check_api_key, check_base_url
+from paykit_settle.errors import InvalidConfig, InvariantViolated, ProcessorRejected, SettleError
+from paykit_settle.faults import Exchange
 from paykit_settle.models import BalanceTransaction
+from paykit_settle.page_shape import AlikeRows
+from paykit_settle.page_wire import Page, PageReader
+from paykit_settle.processor_request import (
+    Params,
+    ProcessorRequest,
+    Progress,
+    exchange_of,
+    get_request,
+    post_request,
+)
 from paykit_settle.rates import Rates
 from paykit_settle.retry import RetryPolicy
+from paykit_settle.sending import Failure, RawAnswer, Sender, Unreachable, full_url
 from paykit_settle.version import __version__
 from paykit_settle.window import Window
 from paykit_settle.wire import (
-    Page,
-    PageReader,
-    check_idempotency_key,
+    FoundSettlement,
     decode_created,
     decode_object,
     decode_rates,
-    encode_body,
+    decode_settlements,
 )
 
 PAGE_SIZE_MAX = 100
 PAGES_MAX = 100_000
 
-Params = Mapping[str, str | int]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    method: str
-    path: str
-    params: Params | None = None
-    content: bytes | None = None
-    idempotency_key: str | None = None
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How far one request has come over its attempts; `uncertain`: an effect may exist that we have no word of."""
-
-    started: float
-    attempt: int = 0
-    uncertain: bool = False
-    last: SettleError | None = None
 
 
 class ProcessorClient:
@@ -76,6 +56,7 @@ class ProcessorClient:
 
     `api_key=None` is for a processor on this machine; any other needs its key, else `InvalidConfig`.
     `http` injects an `httpx.AsyncClient` (its transport, proxies and TLS); it then stays the caller's to close.
+    `sender` takes the place of httpx altogether, and is closed with the client. `budget` bounds what goes out.
     """
 
     def __init__(
@@ -87,15 +68,19 @@ class ProcessorClient:
         limits: BodyLimits | None = None,
         pages_max: int = PAGES_MAX,
         http: httpx.AsyncClient | None = None,
+        sender: Sender | None = None,
+        budget: RequestBudget | None = None,
     ) -> None:
         self._base_url, loopback = check_base_url(base_url)
         self._policy = policy or RetryPolicy()
         self._limits = limits or BodyLimits()
         self._pages_max = pages_max
         self._api_key = check_api_key(api_key, loopback=loopback)
-        self._owns_http = http is None
+        self._budget = budget
         # No proxy of the user's may sit between us and a processor on this machine.
-        self._http = http or _open_http(self._base_url, self._policy, trust_env=not loopback)
+        self._sender: Sender = sender or _HttpxSender(
+            http or _open_http(self._base_url, self._policy, trust_env=not loopback), is_ours=http is None
+        )
 
     def __repr__(self) -> str:
         return f"ProcessorClient({self._base_url!r})"
@@ -108,12 +93,11 @@ class ProcessorClient:
 
     async def aclose(self) -> None:
         """Closes the connections, unless the `httpx.AsyncClient` was injected."""
-        if self._owns_http:
-            await self._http.aclose()
+        await self._sender.aclose()
 
     async def get(self, path: str, params: Params | None = None) -> dict[str, object]:
         """The JSON object at `path`; retried, as a GET has no effect. Raises a `ProcessorError`."""
-        return await self._ask(_get(path, params), decode_object)
+        return await self._ask(get_request(path, params), decode_object)
 
     async def post(self, path: str, body: bytes | Mapping[str, object], *, idempotency_key: str) -> dict[str, object]:
         """Posts a JSON body and gives the JSON answer; retried with the very same bytes under the same key.
@@ -122,15 +106,25 @@ class ProcessorClient:
         refused for certain, `OutcomeUnknown` when the effect may or may not exist, `ProcessorUnavailable` when it
         certainly does not.
         """
-        return await self._ask(_post(path, body, idempotency_key), decode_object)
+        return await self._ask(post_request(path, body, idempotency_key), decode_object)
 
     async def create_settlement(self, body: bytes, *, idempotency_key: str) -> tuple[str, str]:
         """Posts a settlement's bytes; `(id, status)` as the processor answered. Errors as in `post`."""
-        return await self._ask(_post("/v1/settlements", body, idempotency_key), decode_created)
+        return await self._ask(post_request("/v1/settlements", body, idempotency_key), decode_created)
+
+    async def find_settlements(self, account: str, day: date) -> list[FoundSettlement] | None:
+        """What the processor has for that account and day; None when it has no such look-up (404, 405)."""
+        request = get_request("/v1/settlements", {"account": account, "date": day.isoformat()})
+        try:
+            return await self._ask(request, decode_settlements)
+        except ProcessorRejected as error:
+            if error.status in (404, 405):
+                return None
+            raise
 
     async def rates(self, *, base: str, day: date) -> Rates:
         """The rate table that the processor published for that day; a rate that is malformed is refused when needed."""
-        return await self._ask(_get("/v1/fx/rates", {"base": base, "date": day.isoformat()}), decode_rates)
+        return await self._ask(get_request("/v1/fx/rates", {"base": base, "date": day.isoformat()}), decode_rates)
 
     async def balance_transactions(
         self, account: str, *, window: Window | None = None, page_size: int = PAGE_SIZE_MAX
@@ -142,62 +136,59 @@ class ProcessorClient:
                     yield row
 
     async def pages(
-        self, account: str, *, window: Window | None = None, page_size: int = PAGE_SIZE_MAX
+        self,
+        account: str,
+        *,
+        window: Window | None = None,
+        page_size: int = PAGE_SIZE_MAX,
+        after: str | None = None,
+        pages_read: int = 0,
     ) -> AsyncGenerator[Page, None]:
-        """The same, as whole pages with their bytes; `ProtocolError` rather than loop or end early (`PageReader`)."""
-        params: dict[str, str | int] = {"account": account, "limit": page_size}
-        if window is not None:
-            params |= {"created[gte]": window.start_unix_s, "created[lt]": window.end_unix_s}
-        reader = PageReader(pages_max=self._pages_max)
+        """The same, as whole pages with their bytes; `ProtocolError` rather than loop or end early (`PageReader`).
+
+        `after` goes on behind that row, `pages_read` pages into the list.
+        """
+        reader = self.page_reader(pages_read=pages_read)
+        span = None if window is None else (window.start_unix_s, window.end_unix_s)
         while True:
-            page = await self._ask(_get("/v1/balance_transactions", params), reader.read)
+            page = await self.page(account, span=span, page_size=page_size, after=after, reader=reader)
             yield page
             if page.next_cursor is None:
                 return
-            params = {**params, "starting_after": page.next_cursor}
+            after = page.next_cursor
 
-    async def _ask(self, request: _Request, decode: Callable[[bytes], T]) -> T:
+    @property
+    def pages_max(self) -> int:
+        """The most pages of one run."""
+        return self._pages_max
+
+    def page_reader(self, *, pages_read: int = 0, alike: AlikeRows | None = None) -> PageReader:
+        """A reader for the pages of one list."""
+        return PageReader(pages_max=self._pages_max, pages_read=pages_read, alike=alike)
+
+    async def page(
+        self, account: str, *, span: tuple[int, int] | None, page_size: int, after: str | None, reader: PageReader
+    ) -> Page:
+        """One page of the rows created in `[start, end)` (unix seconds), behind the row `after`, by that reader."""
+        params: dict[str, str | int] = {"account": account, "limit": page_size}
+        if span is not None:
+            params |= {"created[gte]": span[0], "created[lt]": span[1]}
+        if after is not None:
+            params["starting_after"] = after
+        return await self._ask(get_request("/v1/balance_transactions", params), reader.read)
+
+    async def _ask(self, request: ProcessorRequest, decode: Callable[[bytes], T]) -> T:
         """One request with its retries; the decoded answer, or one error that says what is certain."""
-        policy, progress = self._policy, _Progress(time.monotonic())
 
-        def backoff(error: Exception) -> bool | float:
-            if not isinstance(error, ProcessorError) or not error.retryable:
-                return False
-            return policy.wait(error.retry_after_s, elapsed_s=time.monotonic() - progress.started)
-
-        retry = stamina.AsyncRetryingCaller(
-            attempts=policy.attempts_max,
-            timeout=None,
-            wait_initial=policy.wait_first_ms / 1000,
-            wait_max=policy.wait_max_s,
-            wait_jitter=policy.wait_first_ms / 1000,
-        )
-        try:
-            async with asyncio.timeout(policy.deadline_s):
-                return await retry(backoff, self._attempt, request, progress, decode)
-        except TimeoutError:
-            detail = f"no answer within {policy.deadline_s} s in all; before: {progress.last or 'nothing'}"
-            failure: SettleError = ProcessorUnavailable(detail, exchange=_exchange(request, progress))
-        except SettleError as error:
-            failure = error
-        raise still_unknown(failure, _exchange(request, progress)) if progress.uncertain else failure
-
-    async def _attempt(self, request: _Request, progress: _Progress, decode: Callable[[bytes], T]) -> T:
-        certain_before = not progress.uncertain
-        progress.attempt += 1
-        progress.uncertain = request.method == "POST"
-        try:
+        async def attempt(progress: Progress) -> T:
             answer = await self._send(request, progress)
             if error := error_of_answer(answer, secret=self._api_key):
                 raise error
             return self._decode(answer, decode)
-        except SettleError as error:
-            progress.last = error
-            if certain_before and not isinstance(error, OutcomeUnknown):
-                progress.uncertain = False
-            raise
 
-    async def _send(self, request: _Request, progress: _Progress) -> Answer:
+        return await ask(request, attempt, policy=self._policy, budget=self._budget)
+
+    async def _send(self, request: ProcessorRequest, progress: Progress) -> Answer:
         headers = {
             "Authorization": f"Bearer {self._api_key}",
             "Accept": "application/json",
@@ -206,32 +197,30 @@ class ProcessorClient:
         }
         if request.idempotency_key is not None:
             headers |= {"Content-Type": "application/json", "Idempotency-Key": request.idempotency_key}
+        url = full_url(self._base_url, request.path, request.params)
         try:
-            async with self._http.stream(
-                request.method,
-                self._base_url + request.path,
-                params=request.params,
-                content=request.content,
-                headers=headers,
-                follow_redirects=False,
-            ) as response:
-                request_id = shown(response.headers.get("request-id", ""), secret=self._api_key)
+            async with self._sender.send(request.method, url, headers, request.content) as raw:
+                request_id = shown(raw.headers.get("request-id", ""), secret=self._api_key)
                 answer = Answer(
-                    exchange=_exchange(request, progress, request_id or None),
-                    status=response.status_code,
-                    retry_after=response.headers.get("retry-after"),
+                    exchange=exchange_of(request, progress, request_id=request_id or None),
+                    status=raw.status,
+                    retry_after=raw.headers.get("retry-after"),
+                    replayed=raw.headers.get("idempotent-replayed") == "true",
                     received_at=datetime.now(UTC),
                 )
-                encoding = response.headers.get("content-encoding", "")
+                encoding = raw.headers.get("content-encoding", "")
                 try:
-                    answer.body = await read_body(response.aiter_raw(), encoding=encoding, limits=self._limits)
+                    answer.body = await read_body(raw.body, encoding=encoding, limits=self._limits)
                 except ValueError as error:
                     answer.fault = str(error)
                 return answer
         except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError, ValueError) as error:
             # ValueError: httpx parses the Location of a redirect that it does not follow, and its parser raises any.
             # Without the cause: a traceback would print what the processor sent, an echoed key included.
-            raise error_of_transport(error, _exchange(request, progress), secret=self._api_key) from None
+            raise error_of_transport(error, exchange_of(request, progress), secret=self._api_key) from None
+        except Unreachable as error:
+            what = shown(str(error), secret=self._api_key)
+            raise error_of_failure(error.failure, what, exchange_of(request, progress)) from None
 
     def _decode(self, answer: Answer, decode: Callable[[bytes], T]) -> T:
         try:
@@ -260,10 +249,29 @@ def error_of_transport(error: Exception, exchange: Exchange, *, secret: str) -> 
     if isinstance(error, httpx.UnsupportedProtocol) or (isinstance(error, _MISUSE) and not is_post):
         return InvariantViolated(f"a request that cannot be sent: {what} ({exchange})")
     if isinstance(error, _BAD_ANSWER):
-        return unreadable(what, exchange)
-    if isinstance(error, _NEVER_SENT) or not is_post:
-        return ProcessorUnavailable(f"the processor could not be reached: {what}", exchange=exchange)
-    return OutcomeUnknown(f"the connection broke: {what}", exchange=exchange)
+        return error_of_failure(Failure.BAD_ANSWER, what, exchange)
+    return error_of_failure(Failure.NEVER_SENT if isinstance(error, _NEVER_SENT) else Failure.BROKE, what, exchange)
+
+
+class _HttpxSender:
+    """httpx's client as a `Sender`: the default, which the mocks and tracing of the httpx world know."""
+
+    def __init__(self, http: httpx.AsyncClient, *, is_ours: bool) -> None:
+        self._http = http
+        self._is_ours = is_ours
+
+    @asynccontextmanager
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None
+    ) -> AsyncIterator[RawAnswer]:
+        async with self._http.stream(
+            method, url, content=content, headers=dict(headers), follow_redirects=False
+        ) as response:
+            yield RawAnswer(status=response.status_code, headers=response.headers, body=response.aiter_raw())
+
+    async def aclose(self) -> None:
+        if self._is_ours:
+            await self._http.aclose()
 
 
 def _open_http(base_url: str, policy: RetryPolicy, *, trust_env: bool) -> httpx.AsyncClient:
@@ -277,23 +285,3 @@ def _open_http(base_url: str, policy: RetryPolicy, *, trust_env: bool) -> httpx.
     except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:
         what = type(error).__name__  # not its text: a proxy's URL may hold a password
         raise InvalidConfig(f"processor URL, proxy or certificate settings cannot be used ({what})") from None
-
-
-def _exchange(request: _Request, progress: _Progress, request_id: str | None = None) -> Exchange:
-    return Exchange(
-        method=request.method,
-        path=request.path,
-        request_id=request_id,
-        attempt=progress.attempt,
-        elapsed_ms=int((time.monotonic() - progress.started) * 1000),
-    )
-
-
-def _get(path: str, params: Params | None) -> _Request:
-    return _Request(method="GET", path=check_path(path), params=check_params(params or {}))
-
-
-def _post(path: str, body: bytes | Mapping[str, object], idempotency_key: str) -> _Request:
-    content = body if isinstance(body, bytes) else encode_body(body)
-    key = check_idempotency_key(idempotency_key)
-    return _Request(method="POST", path=check_path(path), content=content, idempotency_key=key)

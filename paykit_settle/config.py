@@ -12,20 +12,22 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
+from paykit_settle.budget import RequestBudget
 from paykit_settle.client import PAGE_SIZE_MAX, PAGES_MAX, ProcessorClient
+from paykit_settle.connections import Connections
 from paykit_settle.endpoint import check_api_key, check_base_url
 from paykit_settle.errors import InvalidConfig, SettleError
 from paykit_settle.money import ScaleProfile, canonical_currency
 from paykit_settle.retry import RetryPolicy
-from paykit_settle.run import RunOptions
+from paykit_settle.run import WINDOWS_MAX, RunOptions
 from paykit_settle.store.database import BUSY_TIMEOUT_MS
 from paykit_settle.store.store import Store
 from paykit_settle.store.writer import QUEUE_MAX
 from paykit_settle.window import load_zone
 
 ENV_PREFIX = "PAYKIT_"
-DEFAULT_DATABASE = "paykit.db"
-"""The ledger file of the command line, in the working directory."""
+REQUESTS_PER_S = 100
+"""Requests per second to a processor that is not on this machine, unless the setting says otherwise."""
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 Bound = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
@@ -51,7 +53,12 @@ class Settings:
     retry_after_max_s: Bound = 30
     request_body_bytes_max: Count = 1024 * 1024
     scales: dict[str, int] = field(default_factory=dict)
-    database: str | None = None
+    windows_max: Annotated[int, msgspec.Meta(ge=1, le=64)] = WINDOWS_MAX
+    requests_in_flight_max: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 32
+    requests_per_s: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
+    look_back_days: Annotated[int, msgspec.Meta(ge=0, le=366)] = 3
+    tenants: dict[str, str] = field(default_factory=dict)
+    database: str = "paykit.db"
     credit_currencies: str = "usd"
     write_queue_max: Count = QUEUE_MAX
     busy_timeout_ms: Bound = BUSY_TIMEOUT_MS
@@ -65,6 +72,8 @@ class Settings:
             rate_ahead_max_h=self.rate_ahead_max_h,
             rates_base=self.rates_base,
             page_size=self.page_size,
+            windows_max=self.windows_max,
+            look_back_days=self.look_back_days,
             pull_deadline_s=self.pull_deadline_s,
             scale=ScaleProfile(overrides=self.scales),
         )
@@ -77,7 +86,21 @@ class Settings:
             deadline_s=self.request_deadline_s,
             retry_after_max_s=self.retry_after_max_s,
         )
-        return ProcessorClient(self.processor_url, api_key=self.processor_key, policy=policy, pages_max=self.pages_max)
+        _, loopback = check_base_url(self.processor_url)
+        per_second = self.requests_per_s
+        if per_second is None:
+            per_second = 0 if loopback else REQUESTS_PER_S
+        return ProcessorClient(
+            self.processor_url,
+            api_key=self.processor_key,
+            policy=policy,
+            pages_max=self.pages_max,
+            # No proxy of the user's may sit between us and a processor on this machine.
+            sender=Connections(
+                connections_max=self.requests_in_flight_max, timeout_s=self.request_timeout_s, trust_env=not loopback
+            ),
+            budget=RequestBudget(per_second=per_second, in_flight_max=self.requests_in_flight_max),
+        )
 
     def accepted_currencies(self) -> frozenset[str]:
         """The currencies of credits, in the canonical form; `UnsupportedCurrency` for an unknown one."""
@@ -85,8 +108,7 @@ class Settings:
 
     def open_store(self) -> Store:
         """The ledger file, opened and migrated; `DatabaseUnusable` or `StoreBusy` if that cannot be."""
-        path = self.database or DEFAULT_DATABASE
-        return Store(path, queue_max=self.write_queue_max, busy_timeout_ms=self.busy_timeout_ms)
+        return Store(self.database, queue_max=self.write_queue_max, busy_timeout_ms=self.busy_timeout_ms)
 
     def check_client(self) -> None:
         """`InvalidConfig` now rather than at the first request, if the processor's URL or key is unusable."""
@@ -103,7 +125,8 @@ def load_settings(
     """The settings from file, environment and flags; a flag that is None was not given.
 
     The file is TOML with the names of `Settings`; a name it does not know is `InvalidConfig`, and so is an unusable
-    value. An environment variable is `PAYKIT_` and the name in capitals; `scales` there reads `isk=2,ugx=2`.
+    value. An environment variable is `PAYKIT_` and the name in capitals; a table such as `scales` there reads
+    `isk=2,ugx=2`.
     """
     hints = get_type_hints(Settings, include_extras=True)
     values: dict[str, object] = {}
@@ -114,7 +137,7 @@ def load_settings(
     for name, hint in hints.items():
         variable = ENV_PREFIX + name.upper()
         if (text := environ.get(variable)) is not None:
-            value = _parse_scales(text) if name == "scales" else text
+            value = _parse_table(text) if name in ("scales", "tenants") else text
             values[name] = _convert(value, hint, name, source=variable, strict=False)
     values |= {name: value for name, value in (overrides or {}).items() if value is not None}
     settings = Settings(**values)  # type: ignore[arg-type]  # each value was converted to its field's type
@@ -145,9 +168,9 @@ def _convert(value: object, hint: object, name: str, *, source: str, strict: boo
         raise InvalidConfig(f"{source}: {name}: {error}") from None
 
 
-def _parse_scales(text: str) -> dict[str, object]:
+def _parse_table(text: str) -> dict[str, object]:
     pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-    return {code.strip(): decimals.strip() for code, _, decimals in pairs}
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _check(settings: Settings) -> None:

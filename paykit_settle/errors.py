@@ -9,6 +9,8 @@
     │   ├── EmptyLines               empty_lines             400   2
     │   ├── WindowOpen               window_open             400   2
     │   └── InvalidConfig            invalid_config          400   2
+    ├── RunInProgress                run_in_progress         409   3
+    ├── RunNotFound                  run_not_found           404   2
     ├── IdempotencyConflict          idempotency_conflict    409   1
     ├── AccountConflict              account_conflict        409   1
     ├── AccountNotFound              account_not_found       404   1
@@ -30,13 +32,14 @@
     │       └── DatabaseTooNew       database_too_new        500   2
     └── InvariantViolated            invariant_violated      500   1
 
-The codes are a contract with callers: they are never renamed. This module never imports another of the package's,
+The codes are a contract with callers: they are never renamed. This module knows no other of the package's but `faults`,
 and no message in it ever holds a secret.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
+
+from paykit_settle.faults import Exchange, FieldError, Problem
 
 
 class SettleError(Exception):
@@ -54,14 +57,6 @@ class SettleError(Exception):
     def details(self) -> dict[str, object]:
         """Further members of the error's JSON form; the keys are part of the contract."""
         return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldError:
-    """One field of a request that is missing or wrong."""
-
-    field: str
-    detail: str
 
 
 class InvalidRequest(SettleError):
@@ -132,6 +127,23 @@ class IdempotencyConflict(SettleError):
     exit_code = 1
 
 
+class RunInProgress(SettleError):
+    """Another process is settling this account's day right now; ask again later for its answer."""
+
+    code = "run_in_progress"
+    http_status = 409
+    exit_code = 3
+    retryable = True
+
+
+class RunNotFound(SettleError):
+    """There is no run and no settlement of that id."""
+
+    code = "run_not_found"
+    http_status = 404
+    exit_code = 2
+
+
 class AccountConflict(SettleError):
     """An account of that name exists already, with other terms (another currency or floor)."""
 
@@ -172,21 +184,6 @@ class BalanceOutOfRange(SettleError):
     exit_code = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One reason why a run cannot be settled.
-
-    `kind` is what the problem is about (`row`, `line` or `rate`), `subject` names it: a transaction id or a currency.
-    """
-
-    kind: str
-    subject: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.subject}: {self.detail}"
-
-
 class RunRefused(SettleError):
     """The rows or the rates do not allow an exact settlement; nothing was sent.
 
@@ -210,29 +207,12 @@ class RunRefused(SettleError):
         return {"problems": listed, "problem_count": self.problem_count}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """Where and when an exchange with the processor failed: what its support asks for."""
-
-    method: str
-    path: str
-    request_id: str | None = None
-    attempt: int = 1
-    elapsed_ms: int = 0
-
-    def __str__(self) -> str:
-        seconds = f"{self.elapsed_ms // 1000}.{self.elapsed_ms % 1000:03d}"
-        return (
-            f"{self.method} {self.path}, attempt {self.attempt}, after {seconds} s, "
-            f"request id {self.request_id or 'none'}"
-        )
-
-
 class ProcessorError(SettleError):
     """Anything that went wrong between us and the processor.
 
     `status` is the HTTP status answered (None: there was no answer), `body` the start of the answer as text,
-    `retry_after_s` how long the processor asked to be left alone.
+    `retry_after_s` how long the processor asked to be left alone,
+    `replayed` whether it only repeated what it had answered to this key before.
     """
 
     def __init__(
@@ -243,6 +223,7 @@ class ProcessorError(SettleError):
         self.status = status
         self.body = body
         self.retry_after_s: int | None = None
+        self.replayed = False
 
     @property
     def details(self) -> dict[str, object]:

@@ -10,7 +10,8 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
-from paykit_settle.errors import EmptyLines, FieldError, InvalidAmount, InvalidKey, InvalidRequest, UnsupportedCurrency
+from paykit_settle.errors import EmptyLines, InvalidAmount, InvalidKey, InvalidRequest, UnsupportedCurrency
+from paykit_settle.faults import FieldError
 from paykit_settle.journal import (
     TEXT_MAX,
     Transfer,
@@ -85,7 +86,7 @@ def _read_any_credit(value: object, currencies: Collection[str]) -> CreditReques
         raise _together(faults)
     if len({line["currency"] for line in lines}) > 1:
         raise UnsupportedCurrency("the lines of a credit have one currency")
-    said = [{name: line[name] for name in fields if name in line} for line in members["lines"]]  # type: ignore[attr-defined]
+    said = [{name: line[name] for name in fields if name in line} for line in members["lines"]]  # type: ignore[attr-defined]  # each was read as a list of objects
     return CreditRequest(
         key=members["idempotency_key"],  # type: ignore[arg-type]  # a text, says _key
         currency=lines[0]["currency"],  # type: ignore[arg-type]  # a text, says read_currency
@@ -98,12 +99,12 @@ def _read_any_credit(value: object, currencies: Collection[str]) -> CreditReques
 class _PlainLine(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     amount_minor: Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
     currency: str
-    desc: str | None = None
+    desc: Annotated[str, msgspec.Meta(max_length=DESCRIPTION_MAX)] | None = None
 
 
 class _PlainCredit(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    idempotency_key: str
-    lines: list[_PlainLine]
+    idempotency_key: Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_MAX)]
+    lines: Annotated[list[_PlainLine], msgspec.Meta(min_length=1, max_length=LINES_MAX)]
 
 
 _decode_plain = msgspec.json.Decoder(_PlainCredit).decode
@@ -122,24 +123,19 @@ def _read_plain_credit(body: bytes, currencies: Collection[str]) -> CreditReques
     except (UnicodeDecodeError, msgspec.DecodeError):
         return None
     key, lines = credit.idempotency_key, credit.lines
-    if not 0 < len(lines) <= LINES_MAX or len(key) > TEXT_MAX or not key.strip():
-        return None
-    code, marks, texts, amounts = lines[0].currency, 6, [], []
+    code = lines[0].currency
+    currency, marks, texts, amounts = code.lower(), 6, [], []
     for line in lines:
         if line.currency != code:
             return None
-        text = f'{{"amount_minor":{line.amount_minor},"currency":"{code}"'
+        amounts.append(line.amount_minor)
         if line.desc is None:
             marks += 6
-            texts.append(text + "}")
-        elif len(line.desc) <= DESCRIPTION_MAX:
-            marks += 10
-            texts.append(f'{text},"desc":"{line.desc}"}}')
+            texts.append(f'{{"amount_minor":{line.amount_minor},"currency":"{code}"}}')
         else:
-            return None
-        amounts.append(line.amount_minor)
-    currency = code.lower()
-    if currency not in currencies or code != currency.upper() or body.count(b'"') != marks:
+            marks += 10
+            texts.append(f'{{"amount_minor":{line.amount_minor},"currency":"{code}","desc":"{line.desc}"}}')
+    if currency not in currencies or not code.isupper() or body.count(b'"') != marks or key.isspace():
         return None
     said = f"[{','.join(texts)}]"
     return CreditRequest(
@@ -194,7 +190,7 @@ def read_query(raw: str, readers: dict[str, FieldReader]) -> dict[str, object]:
 def read_list(raw: str) -> ListRequest:
     """The page that a query asks for: `limit`, `starting_after`."""
     asked = read_query(raw, {"limit": _limit, "starting_after": _key})
-    return ListRequest(limit=asked["limit"] or LIST_LIMIT_DEFAULT, starting_after=asked["starting_after"])  # type: ignore[arg-type]
+    return ListRequest(limit=asked["limit"] or LIST_LIMIT_DEFAULT, starting_after=asked["starting_after"])  # type: ignore[arg-type]  # the readers above give these types
 
 
 def read_path_text(value: str, raw_path: str, what: str) -> str:

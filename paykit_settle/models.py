@@ -32,7 +32,7 @@ class BalanceTransaction(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fee: _WireAmount
     status: _Name
     net: _WireAmount | None = None
-    created: int | None = None
+    created: _WireAmount | None = None
     reporting_category: str | None = None
 
 
@@ -89,8 +89,23 @@ class RollUp(msgspec.Struct, frozen=True, kw_only=True):
     repeat_count: int
 
 
+class LatePeriod(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of an earlier day that were not settled with it: they were pending then, or came late.
+
+    `changed_ids` are rows that were settled and that the processor now shows with other content; nothing is settled
+    again for them, they are named.
+    """
+
+    period: Date
+    roll_up: RollUp
+    changed_ids: tuple[str, ...] = ()
+
+
 class SettlementLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One currency of a settlement: its totals, and its net converted once into the settlement currency."""
+    """One currency of a settlement: its totals, and its net converted once into the settlement currency.
+
+    `period` is the earlier day that the line's rows belong to; None for the settlement's own day.
+    """
 
     currency: str
     charged: int
@@ -100,6 +115,7 @@ class SettlementLine(msgspec.Struct, frozen=True, kw_only=True):
     net_settlement: int
     conversion: Conversion
     """How net became net_settlement; the identity where the line is in the settlement currency or its net is 0."""
+    period: Date | None = None
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,10 +130,15 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     roll_up: RollUp
     rates: Mapping[str, str] | None
     """Base, as_of and source of the rate table that was used; None when no line needed one."""
+    late: tuple[LatePeriod, ...] = ()
+    """Earlier days of which rows are taken in here, oldest first."""
 
 
 class PostedSettlement(msgspec.Struct, frozen=True, kw_only=True):
-    """The processor's answer to a settlement, beside what was sent. `status` is the processor's word."""
+    """The processor's answer to a settlement, beside what was sent. `status` is the processor's word.
+
+    `run_id` names the durable run that made it (empty without a store); `replayed`: it had been posted before.
+    """
 
     settlement_id: str
     status: str
@@ -125,3 +146,5 @@ class PostedSettlement(msgspec.Struct, frozen=True, kw_only=True):
     currency: str
     idempotency_key: str
     settlement: Settlement
+    run_id: str = ""
+    replayed: bool = False

@@ -4,6 +4,7 @@ A rate stays as it was published ("1 base = r quote"): never inverted, never rou
 conversion is one exact ratio of integers, divided once and rounded half away from zero.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Self
 
-from paykit_settle.errors import InvalidRequest, Problem, RunRefused
+from paykit_settle.errors import InvalidRequest, RunRefused
+from paykit_settle.faults import Problem
 from paykit_settle.money import AMOUNT_MAX, canonical_currency, exponent, round_half_away
 
 RATE_DIGITS_MAX = 40
@@ -82,19 +84,27 @@ class Rates:
     `rates` maps currency code → rate as text, `int` or `Decimal`, kept as published. Codes are case-insensitive; two
     spellings of one code raise `InvalidRequest`, an unusable base `UnsupportedCurrency`. A rate that is malformed is
     refused when it is needed, so a table may quote things that no settlement ever touches.
-    `as_of` is an aware datetime, or None when the table is undated (which `check_age` then refuses).
+    `as_of` is an aware datetime, or None when the table is undated (which `check_age` then refuses). `received` are
+    the bytes that the table was read from, if it was.
     """
 
-    __slots__ = ("_quotes", "as_of", "base", "source")
+    __slots__ = ("_quotes", "_received", "as_of", "base", "source")
 
     def __init__(
-        self, base: str, rates: Mapping[str, object], *, as_of: datetime | None = None, source: str = ""
+        self,
+        base: str,
+        rates: Mapping[str, object],
+        *,
+        as_of: datetime | None = None,
+        source: str = "",
+        received: bytes | None = None,
     ) -> None:
         if as_of is not None and as_of.utcoffset() is None:
             raise InvalidRequest("as_of of a rate table must name its zone")
         self.base = canonical_currency(base)
         self.as_of = as_of
         self.source = source
+        self._received = received
         self._quotes: dict[str, object] = {}
         for code, published in rates.items():
             if code.lower() in self._quotes:
@@ -153,6 +163,14 @@ class Rates:
     def provenance(self) -> dict[str, str]:
         """Where the table comes from, as texts: `base`, `as_of` (ISO 8601, empty when undated) and `source`."""
         return {"base": self.base, "as_of": self._stamp(), "source": self.source}
+
+    def document(self) -> bytes:
+        """The table as it was received; one made in Python as JSON of the same form, its rates as text."""
+        if self._received is not None:
+            return self._received
+        rates = {code: str(published) for code, published in self._quotes.items()}
+        table = {"base": self.base, "as_of": self._stamp() or None, "source": self.source, "rates": rates}
+        return json.dumps(table, allow_nan=False).encode("ascii")
 
     def check_age(self, window_end: datetime, *, behind: timedelta, ahead: timedelta) -> None:
         """Passes when `as_of` lies within [window_end - behind, window_end + ahead]; `RunRefused` naming the age.

@@ -14,6 +14,7 @@ def posted_json(posted: PostedSettlement) -> dict[str, object]:
         "total_net": posted.total_net,
         "currency": posted.currency,
         "idempotency_key": posted.idempotency_key,
+        **({"run_id": posted.run_id, "replayed": posted.replayed} if posted.run_id else {}),
         **settlement_json(posted.settlement),
     }
 
@@ -34,6 +35,15 @@ def settlement_json(settlement: Settlement) -> dict[str, object]:
         "pending": [_group_json(group) for group in roll_up.pending],
         "left_out": [_group_json(group) for group in roll_up.left_out],
         "unknown_types": list(roll_up.unknown_types),
+        "late": [
+            {
+                "period": late.period.isoformat(),
+                "rows": sum(group.count for group in late.roll_up.settled),
+                "left_out": [_group_json(group) for group in late.roll_up.left_out],
+                "changed_ids": list(late.changed_ids),
+            }
+            for late in settlement.late
+        ],
     }
 
 
@@ -41,6 +51,7 @@ def _line_json(line: SettlementLine) -> dict[str, object]:
     conversion = line.conversion
     return {
         "currency": line.currency,
+        "period": line.period.isoformat() if line.period else None,
         "charged": line.charged,
         "refunded": line.refunded,
         "fees": line.fees,

@@ -10,15 +10,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date
 
+from paykit_settle.accumulator import Accumulator
 from paykit_settle.client import PAGE_SIZE_MAX, ProcessorClient
 from paykit_settle.errors import ProcessorUnavailable
-from paykit_settle.models import PostedSettlement, RollUp, Settlement
+from paykit_settle.models import BalanceTransaction, PostedSettlement, RollUp, Settlement
 from paykit_settle.money import ScaleProfile
 from paykit_settle.rates import Rates
 from paykit_settle.run_request import make_run_request
-from paykit_settle.settlement import Accumulator, needs_rates, settle
+from paykit_settle.settlement import needs_rates, settle
 from paykit_settle.window import Window, day_window, load_zone
 from paykit_settle.wire import encode_body, settlement_key, settlement_payload
+
+WINDOWS_MAX = 16
+"""Windows of one day that are read at once, unless a setting says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,8 @@ class RunOptions:
     rate_ahead_max_h: int = 24
     rates_base: str = "usd"
     page_size: int = PAGE_SIZE_MAX
+    windows_max: int = WINDOWS_MAX
+    look_back_days: int = 3
     pull_deadline_s: int = 3600
     scale: ScaleProfile = field(default_factory=ScaleProfile)
 
@@ -81,13 +87,7 @@ async def build_settlement(
         window.check_closed(now or datetime.now(UTC), grace=timedelta(seconds=options.grace_s))
     totals = await _pull(client, request.account, window, options)
     if needs_rates(totals, request.settlement_currency):
-        if rates is None:
-            rates = await client.rates(base=options.rates_base, day=request.date)
-        rates.check_age(
-            window.end,
-            behind=timedelta(hours=options.rate_age_max_h),
-            ahead=timedelta(hours=options.rate_ahead_max_h),
-        )
+        rates = await rates_of_day(client, rates, day=request.date, window=window, options=options)
     return settle(
         totals,
         rates,
@@ -96,6 +96,19 @@ async def build_settlement(
         window=window,
         settlement_currency=request.settlement_currency,
     )
+
+
+async def rates_of_day(
+    client: ProcessorClient, rates: Rates | None, *, day: Date, window: Window, options: RunOptions
+) -> Rates:
+    """The given table, or the processor's for that day; `RunRefused` unless it belongs to the window."""
+    table = rates if rates is not None else await client.rates(base=options.rates_base, day=day)
+    table.check_age(
+        window.end,
+        behind=timedelta(hours=options.rate_age_max_h),
+        ahead=timedelta(hours=options.rate_ahead_max_h),
+    )
+    return table
 
 
 async def post_settlement(client: ProcessorClient, settlement: Settlement, *, scale: ScaleProfile) -> PostedSettlement:
@@ -115,11 +128,13 @@ async def post_settlement(client: ProcessorClient, settlement: Settlement, *, sc
 
 async def _pull(client: ProcessorClient, account: str, window: Window, options: RunOptions) -> RollUp:
     accumulator = Accumulator(window=window, scale=options.scale)
+    read: list[list[BalanceTransaction]] = []  # without a store there is nowhere else to look a repeat up
     try:
         async with asyncio.timeout(options.pull_deadline_s):
             async with aclosing(client.pages(account, window=window, page_size=options.page_size)) as pages:
                 async for page in pages:
                     accumulator.add(page.rows)
+                    read.append(page.rows)
     except TimeoutError:
         raise ProcessorUnavailable(f"the day could not be read within {options.pull_deadline_s} s") from None
-    return accumulator.finish()
+    return accumulator.finish(lambda: read)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import date as Date
 
+from paykit_settle.errors import InvalidRequest
+from paykit_settle.faults import FieldError
 from paykit_settle.money import canonical_currency
 from paykit_settle.strict_json import Required, json_type, read_fields
 from paykit_settle.window import parse_date
@@ -30,6 +32,16 @@ def read_run_request(value: object) -> RunRequest:
         },
     )
     return RunRequest(**members)  # type: ignore[arg-type]  # the readers above give these very types
+
+
+def read_posted_request(value: object) -> tuple[RunRequest, bool]:
+    """A run request, and its `retry_rejected` (default false): whether a rejected day may be tried anew."""
+    rest = dict(value) if isinstance(value, dict) else value
+    retry = rest.pop("retry_rejected", False) if isinstance(rest, dict) else False
+    if not isinstance(retry, bool):
+        fault = FieldError(field="retry_rejected", detail=f"must be true or false, got {json_type(retry)}")
+        raise InvalidRequest(f"{fault.field} {fault.detail}", fields=[fault])
+    return read_run_request(rest), retry
 
 
 def make_run_request(account: str, date: Date | str, settlement_currency: str) -> RunRequest:

@@ -1,7 +1,7 @@
-"""The HTTP service: aiohttp routes around a run, and one middleware that turns errors into answers.
+"""The HTTP service: an aiohttp application around a store, a client and a runner, and one error middleware.
 
-A handler reads its request strictly, calls the story in `run.py` and writes JSON; it decides nothing about money.
-Errors are `application/problem+json` (RFC 9457) with the stable `error` code; an unforeseen one is a bare 500.
+What its routes do is in `run_routes.py` and `ledger_routes.py`. Errors are `application/problem+json` (RFC 9457) with
+the stable `error` code; an unforeseen one is a bare 500.
 """
 
 import asyncio
@@ -9,87 +9,93 @@ import json
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 
 from aiohttp import web
 
 from paykit_settle.client import ProcessorClient
 from paykit_settle.config import Settings
-from paykit_settle.errors import SettleError
-from paykit_settle.http_json import guard_bodies, json_response, read_json
-from paykit_settle.ledger_routes import add_ledger_routes
+from paykit_settle.errors import RunInProgress, SettleError
+from paykit_settle.http_json import guard_bodies, json_response
+from paykit_settle.ledger_routes import LEDGER, add_ledger_routes
 from paykit_settle.rates import Rates
-from paykit_settle.report import posted_json
-from paykit_settle.run import RunOptions, run_settlement
-from paykit_settle.run_request import read_run_request
+from paykit_settle.run_routes import add_run_routes, runner_key, store_key
+from paykit_settle.runner import Runner
 
 RETRY_AFTER_S = 10
-"""What a 503 advises when the processor itself did not say."""
+"""What a 503, or a run in progress, advises when nobody said how long."""
+SHUTDOWN_TIMEOUT_S = 60
+"""How long a stopping service waits for requests and runs in flight; a run cut off then is resumed later."""
+
+stopped_at_key = web.AppKey("stopped_at", list[float])
+"""When the application began to stop, by the event loop's clock; empty while it serves."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSetup:
-    """What every run of this application uses, beside its client."""
-
-    settings: Settings
-    options: RunOptions
-    rates: Rates | None
-
-
-_client_key = web.AppKey("client", ProcessorClient)
-_setup_key = web.AppKey("setup", RunSetup)
 
 
 def create_app(
     settings: Settings | None = None, *, client: ProcessorClient | None = None, rates: Rates | None = None
 ) -> web.Application:
-    """The service as an aiohttp application.
+    """The service as an aiohttp application, on the database that the settings name.
 
     `client` and `rates` inject what the settings would make: one client for the application's life (an injected one
-    stays the caller's to close), and a rate table that is used for every day instead of the processor's. The ledger's
-    routes are there when the settings name a database.
+    stays the caller's to close), and a rate table that is used for every day instead of the processor's.
     """
     settings = settings or Settings()
     app = web.Application(middlewares=[problem_middleware], client_max_size=settings.request_body_bytes_max)
-    app[_setup_key] = RunSetup(settings=settings, options=settings.run_options(), rates=rates)
-    if client is None:
-        app.cleanup_ctx.append(_own_client)
-    else:
-        app[_client_key] = client
+    app[stopped_at_key] = []
+    app.on_shutdown.append(_note_stop)
     guard_bodies(app)
     app.router.add_get("/healthz", healthz)
-    app.router.add_post("/settlements/run", run)
-    if settings.database is not None:
-        add_ledger_routes(app, settings.open_store, currencies=settings.accepted_currencies())
+    add_ledger_routes(app, settings.open_store, currencies=settings.accepted_currencies())
+    add_run_routes(app)
+    # After the ledger's routes, which open the store: what is opened last is closed first.
+    app.cleanup_ctx.append(lambda app: _runs(app, settings, client, rates))
     return app
 
 
-async def _own_client(app: web.Application) -> AsyncIterator[None]:
-    async with app[_setup_key].settings.make_client() as client:
-        app[_client_key] = client
+async def _note_stop(app: web.Application) -> None:
+    app[stopped_at_key].append(asyncio.get_running_loop().time())
+
+
+async def _runs(
+    app: web.Application, settings: Settings, client: ProcessorClient | None, rates: Rates | None
+) -> AsyncIterator[None]:
+    """From start to stop: resumes what a dead process left, and at the end finishes what is in flight."""
+    own = client is None
+    client = client or settings.make_client()
+    store = app[store_key] = app[LEDGER].store
+    runner = app[runner_key] = Runner(
+        client, store, options=settings.run_options(), rates=rates, tenants=settings.tenants
+    )
+    resuming = asyncio.create_task(_resume(runner))
+    try:
         yield
+    finally:
+        resuming.cancel()
+        await asyncio.gather(resuming, return_exceptions=True)
+        # The server has waited for its requests already: both waits together are bounded, not each.
+        now_s = asyncio.get_running_loop().time()
+        stopped_at = app[stopped_at_key]
+        waited_s = now_s - stopped_at[0] if stopped_at else 0
+        await runner.close(timeout_s=max(0, SHUTDOWN_TIMEOUT_S - int(waited_s)))
+        if own:
+            await client.aclose()
+
+
+async def _resume(runner: Runner) -> None:
+    try:
+        outcomes = await runner.resume(requested_by="start-up")
+    except SettleError as error:
+        logger.warning("runs that a dead process left could not be resumed: %s", error)
+        return
+    for run, outcome in outcomes:
+        how = str(outcome) if isinstance(outcome, SettleError) else f"posted as {outcome.settlement_id}"
+        logger.warning("resumed %s of %s on %s: %s", run.id, run.account, run.date, how)
 
 
 async def healthz(_request: web.Request) -> web.Response:
     """200 while the process serves requests; asks nobody else."""
     return json_response({"status": "ok"})
-
-
-async def run(request: web.Request) -> web.Response:
-    """`POST /settlements/run`: settles one account's day and answers with the processor's settlement."""
-    wanted = read_run_request(await read_json(request))
-    setup = request.app[_setup_key]
-    posted = await run_settlement(
-        request.app[_client_key],
-        setup.rates,
-        wanted.account,
-        wanted.date,
-        wanted.settlement_currency,
-        options=setup.options,
-    )
-    return json_response(posted_json(posted))
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -102,7 +108,7 @@ async def problem_middleware(request: web.Request, handler: Handler) -> web.Stre
         return await handler(request)
     except SettleError as error:
         headers = {}
-        if error.http_status == 503:
+        if error.http_status == 503 or isinstance(error, RunInProgress):
             headers["Retry-After"] = str(getattr(error, "retry_after_s", None) or RETRY_AFTER_S)
         if error.http_status >= 500:
             logger.warning("%s %s: %s: %s", request.method, request.path, error.code, error)
@@ -143,9 +149,6 @@ def _problem(
         content_type="application/problem+json",
         headers=headers,
     )
-
-
-SHUTDOWN_TIMEOUT_S = 60
 
 
 async def serve(app: web.Application, *, host: str, port: int, on_ready: Callable[[str], None]) -> None:

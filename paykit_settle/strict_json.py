@@ -8,7 +8,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-from paykit_settle.errors import FieldError, InvalidJson, InvalidRequest
+from paykit_settle.errors import InvalidJson, InvalidRequest
+from paykit_settle.faults import FieldError
 
 NESTING_MAX = 64
 

@@ -22,7 +22,8 @@ def settlement_table(settlement: Settlement) -> RenderableType:
     for line in settlement.lines:
         amounts = (line.charged, line.refunded, line.fees, line.net)
         shown = [format_amount(amount, line.currency) for amount in amounts]
-        table.add_row(line.currency, *shown, format_amount(line.net_settlement, target), str(line.net_settlement))
+        name = line.currency if line.period is None else f"{line.currency} {line.period.isoformat()}"
+        table.add_row(name, *shown, format_amount(line.net_settlement, target), str(line.net_settlement))
     table.add_section()
     total = format_amount(settlement.total_net, target)
     table.add_row("total", "", "", "", "", total, str(settlement.total_net), style="bold")
@@ -42,6 +43,11 @@ def _notes(settlement: Settlement) -> list[str]:
         notes.append(f"         of {rates['as_of']}, {rates['source'] or 'source not named'}")
     notes += _named("pending", roll_up.pending)
     notes += _named("left out", roll_up.left_out)
+    for late in settlement.late:
+        count = sum(group.count for group in late.roll_up.settled)
+        notes.append(f"late     {count} rows of {late.period.isoformat()}, which were not settled with it")
+        if late.changed_ids:
+            notes.append(f"changed  settled rows of {late.period.isoformat()}: {', '.join(late.changed_ids[:5])}")
     if roll_up.unknown_types:
         notes.append(f"unknown  counted by their sign: {', '.join(roll_up.unknown_types)}")
     return notes

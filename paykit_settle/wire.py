@@ -6,16 +6,13 @@ exchange in which it happened. Amounts on this side of the wire are in the proce
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 
-import msgspec
-
 from paykit_settle.endpoint import is_header_safe
 from paykit_settle.errors import InvalidJson, InvalidRequest, SettleError
-from paykit_settle.models import BalanceTransaction, Settlement
+from paykit_settle.models import Settlement
 from paykit_settle.money import ScaleProfile
 from paykit_settle.rates import Rates
 from paykit_settle.strict_json import json_type, loads
@@ -24,125 +21,16 @@ IDEMPOTENCY_KEY_LENGTH_MAX = 255
 NAME_LENGTH_MAX = 255
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """One page of a list: its rows, whether more follow, and its bytes as they came. Pages count from 1."""
-
-    number: int
-    rows: list[BalanceTransaction]
-    has_more: bool
-    body: bytes
-
-    @property
-    def next_cursor(self) -> str | None:
-        """What to ask for next: the id of the last row, None on the last page."""
-        return self.rows[-1].id if self.has_more else None
-
-
-class PageReader:
-    """Reads the pages of one list, in order, and stops one that would go on for ever.
-
-    `read` raises `ValueError`, as `decode_page` does, for rows promised but none sent, for a cursor that came before,
-    and when more than `pages_max` pages are wanted.
-    """
-
-    def __init__(self, *, pages_max: int) -> None:
-        self._pages_max = pages_max
-        self._cursors: set[str] = set()
-
-    def read(self, body: bytes) -> Page:
-        number = len(self._cursors) + 1
-        page = decode_page(body, number)
-        if not page.has_more:
-            return page
-        if not page.rows:
-            raise ValueError(f"page {number} has no rows, yet says that more follow")
-        cursor = page.rows[-1].id
-        if cursor in self._cursors:
-            raise ValueError(f"page {number} ends at {cursor}, as an earlier page did: paging goes in circles")
-        if number >= self._pages_max:
-            raise ValueError(f"page {number} says that more follow, but {self._pages_max} pages are the limit")
-        self._cursors.add(cursor)
-        return page
-
-
-class _PageBody(msgspec.Struct):
-    data: list[BalanceTransaction]
-    has_more: bool
-
-
-_page_decoder = msgspec.json.Decoder(_PageBody)
-_any_decoder = msgspec.json.Decoder(float_hook=lambda _text: None)
-_any_encoder = msgspec.json.Encoder()
-_ROW_PATH = re.compile(r"(?P<what>.*) - at `\$\.data\[(?P<index>\d+)\](?:\.(?P<field>\w+))?")
-
-
-def decode_page(body: bytes, number: int) -> Page:
-    """Rows and `has_more` of one list page; `ValueError` naming the page, the row and the field at fault.
-
-    Types are exact: a boolean, a text, `1.0` or `1e2` is no amount, and neither is an integer beyond 64 bits. A member
-    that is named twice is refused, in an unknown member too, and so is a name that cannot be printed.
-    """
-    try:
-        body.decode("utf-8", "strict")
-        decoded = _page_decoder.decode(body)
-        _refuse_repeated_members(body)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"page {number}: not UTF-8 at byte {error.start}") from None
-    except RecursionError:
-        raise ValueError(f"page {number}: nested too deeply") from None
-    except msgspec.DecodeError as error:
-        raise ValueError(f"page {number}{_explain(str(error), body)}") from None
-    except InvalidJson as error:
-        raise ValueError(f"page {number}: {error}") from None
-    for index, row in enumerate(decoded.data):
-        if not (row.id.isprintable() and row.type.isprintable() and (row.reporting_category or "").isprintable()):
-            raise ValueError(f"page {number} row {index + 1} ({row.id!a:.60}): a name holds a control character")
-    return Page(number=number, rows=decoded.data, has_more=decoded.has_more, body=body)
-
-
-def _refuse_repeated_members(body: bytes) -> None:
-    """`InvalidJson` when a member is named twice: the typed decoder would take the last one without a word.
-
-    Every member that a decoder drops takes two quotes of its name with it, so counting them finds one without a walk in
-    Python. Where an escaped quote could balance the count, the slow strict reader decides.
-    """
-    kept = _any_encoder.encode(_any_decoder.decode(body))
-    if kept.count(b'"') != body.count(b'"') or b"\\u0022" in body:
-        loads(body)
-
-
-def _explain(message: str, body: bytes) -> str:
-    matched = _ROW_PATH.match(message)
-    if matched is None:
-        return f": {message}"
-    index = int(matched["index"])
-    field = f" field {matched['field']}" if matched["field"] else ""
-    return f" row {index + 1}{_row_id(body, index)}{field}: {matched['what']}"
-
-
-def _row_id(body: bytes, index: int) -> str:
-    """The id of a row that does not decode, so that a person can find it; empty when it has none to show."""
-    try:
-        page = loads(body)
-    except InvalidJson:
-        return ""
-    rows = page.get("data") if isinstance(page, dict) else None
-    row = rows[index] if isinstance(rows, list) and index < len(rows) else None
-    identity = row.get("id") if isinstance(row, dict) else None
-    return f" ({identity:.60})" if isinstance(identity, str) else ""
-
-
 def decode_rates(body: bytes) -> Rates:
     """The rate table of one answer, each rate digit for digit as published, number or text."""
     table = decode_object(body)
     try:
-        return rates_table(table)
+        return rates_table(table, received=body)
     except SettleError as error:
         raise ValueError(f"rates answer: {error}") from None
 
 
-def rates_table(table: object) -> Rates:
+def rates_table(table: object, *, received: bytes | None = None) -> Rates:
     """A rate table from its parsed JSON object, as the processor sends it and as a file holds it.
 
     `ValueError` or `InvalidRequest` for a wrong shape; a malformed rate is refused only when it is needed.
@@ -156,7 +44,7 @@ def rates_table(table: object) -> Rates:
     source = table.get("source", "")
     if not isinstance(source, str) or not source.isprintable() or len(source) > NAME_LENGTH_MAX:
         raise ValueError(f"rate table: source must be printable text of at most {NAME_LENGTH_MAX} characters")
-    return Rates(table.get("base", ""), quotes, as_of=_as_of(as_of), source=source)
+    return Rates(table.get("base", ""), quotes, as_of=_as_of(as_of), source=source, received=received)
 
 
 def _as_of(value: object) -> datetime | None:
@@ -188,6 +76,7 @@ def settlement_payload(settlement: Settlement, scale: ScaleProfile) -> dict[str,
                 "currency": line.currency,
                 **{name: scale.to_wire(getattr(line, name), line.currency) for name in _LINE_AMOUNTS},
                 "net_settlement": scale.to_wire(line.net_settlement, target),
+                **({"period": line.period.isoformat()} if line.period else {}),
             }
             for line in settlement.lines
         ],
@@ -245,6 +134,41 @@ def _name_in(answer: Mapping[str, object], member: str) -> str:
         what = f"printable text of 1 to {NAME_LENGTH_MAX} characters, got {json_type(value)}"
         raise ValueError(f"settlement answer: {member} must be {what}")
     return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSettlement:
+    """A settlement as the processor has it: `members` as it shows them."""
+
+    id: str
+    status: str
+    members: Mapping[str, object]
+
+    def has_body(self, body: bytes) -> bool:
+        """Whether it is the settlement of that body: by the digest of the bytes it received, where it tells one."""
+        digest = self.members.get("body_sha256")
+        if isinstance(digest, str):
+            return digest == hashlib.sha256(body).hexdigest()
+        sent = decode_object(body)
+        return all(self.members.get(name) == value for name, value in sent.items())
+
+
+def decode_settlements(body: bytes) -> list[FoundSettlement]:
+    """The settlements of a list; `ValueError` if it is not one, or does not show all of them."""
+    answer = decode_object(body)
+    entries = answer.get("data")
+    if not isinstance(entries, list) or answer.get("has_more") is not False:
+        raise ValueError("settlements: expected the whole list, with data and has_more false")
+    found = []
+    for entry in entries:
+        if (
+            not isinstance(entry, dict)
+            or not isinstance(entry.get("id"), str)
+            or not isinstance(entry.get("status"), str)
+        ):
+            raise ValueError("settlements: an entry has no id or status")
+        found.append(FoundSettlement(id=entry["id"], status=entry["status"], members=entry))
+    return found
 
 
 def decode_object(body: bytes) -> dict[str, object]:

@@ -10,13 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from paykit_settle.errors import (
-    BalanceOutOfRange,
-    IdempotencyConflict,
-    InsufficientFunds,
-    SettleError,
-    UnknownAccount,
-)
+from paykit_settle.errors import BalanceOutOfRange, IdempotencyConflict, InsufficientFunds, SettleError, UnknownAccount
 from paykit_settle.journal import BALANCE, COUNTER_PREFIX, TRANSFER, Journal
 from paykit_settle.money import AMOUNT_MAX
 

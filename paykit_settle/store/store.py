@@ -23,6 +23,12 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def remove_database(path: Path) -> None:
+    """Removes a database that nobody uses, with the files that SQLite keeps beside it; a missing one is no error."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
 class Store:
     """Opens the file at `path`, makes or migrates it as needed, and serves writes and reads until `close`.
 

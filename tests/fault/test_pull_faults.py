@@ -12,13 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fake_processor import FAULTS, FakeProcessor
-from paykit_settle.errors import (
-    ProcessorRejected,
-    ProcessorUnavailable,
-    ProtocolError,
-    RunRefused,
-    SettlementConflict,
-)
+from paykit_settle.errors import ProcessorRejected, ProcessorUnavailable, ProtocolError, RunRefused, SettlementConflict
 from paykit_settle.retry import RetryPolicy
 from tests.fault.settling import LIST, QUICK, at_processor, right, settle
 

@@ -16,6 +16,7 @@ from typing import Self
 
 from paykit_settle.body_reader import BodyLimits
 from paykit_settle.client import ProcessorClient
+from paykit_settle.connections import Connections
 from paykit_settle.retry import RetryPolicy
 
 KEY = "sk_test_Secret_4242"
@@ -101,12 +102,15 @@ async def scripted(
     then: bytes | Action | None = None,
     policy: RetryPolicy = QUICK,
     limits: BodyLimits | None = None,
+    fast: bool = False,
 ) -> AsyncIterator[tuple[ScriptedServer, ProcessorClient]]:
-    """A server that answers by the script (and ever after with `then`), and a client of it."""
+    """A server that answers by the script (and ever after with `then`), and a client of it; `fast`: over aiohttp."""
     whole = script if then is None else chain(script, repeat(then))
+    timeout_s = policy.request_timeout_s
+    sender = Connections(connections_max=4, timeout_s=timeout_s, trust_env=False) if fast else None
     async with (
         ScriptedServer(whole) as server,
-        ProcessorClient(server.url, api_key=KEY, policy=policy, limits=limits) as client,
+        ProcessorClient(server.url, api_key=KEY, policy=policy, limits=limits, sender=sender) as client,
     ):
         yield server, client
 

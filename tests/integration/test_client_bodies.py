@@ -10,11 +10,7 @@ import zlib
 import pytest
 
 from paykit_settle.body_reader import BodyLimits
-from paykit_settle.errors import (
-    OutcomeUnknown,
-    ProcessorRejected,
-    ProtocolError,
-)
+from paykit_settle.errors import OutcomeUnknown, ProcessorRejected, ProtocolError
 from tests.integration.scripted_server import (
     QUICK,
     answer,

@@ -9,10 +9,7 @@ from collections.abc import Awaitable, Iterable
 
 import pytest
 
-from paykit_settle.errors import (
-    OutcomeUnknown,
-    ProcessorUnavailable,
-)
+from paykit_settle.errors import OutcomeUnknown, ProcessorUnavailable
 from paykit_settle.retry import RetryPolicy
 from tests.integration.scripted_server import (
     OK,

@@ -11,13 +11,7 @@ import httpx
 import pytest
 
 from paykit_settle.client import ProcessorClient
-from paykit_settle.errors import (
-    InvalidRequest,
-    OutcomeUnknown,
-    ProcessorError,
-    ProcessorRejected,
-    ProtocolError,
-)
+from paykit_settle.errors import InvalidRequest, OutcomeUnknown, ProcessorError, ProcessorRejected, ProtocolError
 from tests.integration.scripted_server import KEY, OK, Ask, ScriptedServer, answer, get, post, scripted
 
 BOTH = pytest.mark.parametrize("ask", [get, post])

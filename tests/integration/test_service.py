@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -40,8 +41,9 @@ async def fake() -> AsyncIterator[FakeProcessor]:
 
 
 @pytest.fixture
-async def service(fake: FakeProcessor) -> AsyncIterator[httpx.AsyncClient]:
-    async with serving(Settings(processor_url=fake.url, page_size=4, attempts_max=2)) as client:
+async def service(fake: FakeProcessor, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    settings = Settings(processor_url=fake.url, page_size=4, attempts_max=2, database=str(tmp_path / "paykit.db"))
+    async with serving(settings) as client:
         yield client
 
 
@@ -205,10 +207,11 @@ async def test_unknown_account_is_502_processor_rejected(service: httpx.AsyncCli
     assert body["request_id"]
 
 
-async def test_processor_that_cannot_be_reached_is_503_with_retry_after() -> None:
+async def test_processor_that_cannot_be_reached_is_503_with_retry_after(tmp_path: Path) -> None:
     async with FakeProcessor() as gone:
         url = gone.url
-    async with serving(Settings(processor_url=url, attempts_max=1)) as service:
+    settings = Settings(processor_url=url, attempts_max=1, database=str(tmp_path / "paykit.db"))
+    async with serving(settings) as service:
         answer = await service.post("/settlements/run", json=RUN)
         assert (answer.status_code, problem(answer)["error"]) == (503, "processor_unavailable")
         assert int(answer.headers["Retry-After"]) > 0
@@ -220,7 +223,7 @@ async def test_unforeseen_error_is_a_bare_500(
     def explode(*_: object, **__: object) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr("paykit_settle.service.run_settlement", explode)
+    monkeypatch.setattr("paykit_settle.run_routes.posted_json", explode)
     answer = await service.post("/settlements/run", json=RUN)
     assert (answer.status_code, problem(answer)["error"]) == (500, "internal_error")
     assert "secret detail" not in answer.text

@@ -73,7 +73,7 @@ def test_newer_file_is_refused_by_every_command(database: Path) -> None:
 
 def restore(copy: Path, database: Path) -> None:
     """Puts the copy in the file's place, as the docs say: the service stopped, nothing of the old file left."""
-    for leftover in database.parent.glob(f"{database.name}*"):
+    for leftover in (path for path in database.parent.glob(f"{database.name}*") if path.is_file()):
         leftover.unlink()
     shutil.copy(copy, database)
 

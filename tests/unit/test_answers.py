@@ -10,7 +10,6 @@ import pytest
 
 from paykit_settle.answers import TEXT_SHOWN_MAX, Answer, error_of_answer, shown, still_unknown, unreadable
 from paykit_settle.errors import (
-    Exchange,
     InvariantViolated,
     OutcomeUnknown,
     ProcessorError,
@@ -19,6 +18,7 @@ from paykit_settle.errors import (
     ProtocolError,
     SettlementConflict,
 )
+from paykit_settle.faults import Exchange
 
 KEY = "sk_test_Secret"
 

@@ -5,7 +5,6 @@ notice until it cannot be undone.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,47 +16,54 @@ PACKAGE = ROOT / "paykit_settle"
 # Lowest first; a module imports only from ranks below its own. Modules that share a rank do not know each other,
 # unless the later of the two is listed in WITHIN_RANK.
 RANKS = [
-    ["errors", "version"],
+    ["faults", "version"],
+    ["errors"],
     ["money", "strict_json", "window"],
-    ["rates", "transaction_types", "endpoint", "body_reader", "retry", "run_request", "days"],
-    ["models", "lifecycle"],
-    ["settlement", "journal", "wire", "report", "terminal", "http_json"],
-    ["answers", "ledger_requests"],
+    ["rates", "transaction_types", "endpoint", "body_reader", "retry", "run_request", "days", "sending", "budget"],
+    ["models", "lifecycle", "connections"],
+    ["accumulator", "page_shape", "paging"],
+    ["settlement", "journal", "wire", "page_wire", "report", "terminal", "verify", "http_json"],
+    ["booking", "answers", "processor_request", "ledger_requests"],
+    ["asking"],
     ["client"],
-    ["paging", "store"],
-    ["run"],
+    ["store"],
+    ["explain_windows"],
+    ["run", "explain", "transfers"],
+    ["page_buffer"],
+    ["day_reader"],
+    ["pull"],
+    ["posting", "checking"],
+    ["runner"],
     ["config"],
-    ["ledger_routes", "service", "transfers", "cli_output"],
-    ["cli_ledger", "cli"],
+    ["cli_options", "cli_output", "pull_display"],
+    ["run_routes", "ledger_routes", "cli_runs", "cli_ledger"],
+    ["service", "cli_upkeep", "cli_listing"],
+    ["cli"],
     ["__main__", "__init__"],
 ]
-WITHIN_RANK = {
-    ("service", "ledger_routes"),
-    ("cli", "cli_ledger"),
-    ("run_request", "retry"),
-}
+WITHIN_RANK = {("run_request", "retry")}
 PURE = {
-    "errors", "version", "money", "strict_json", "window", "rates", "transaction_types", "endpoint", "retry",
-    "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "answers", "report",
-    "ledger_requests",
+    "faults", "errors", "version", "money", "strict_json", "window", "rates", "transaction_types", "endpoint", "retry",
+    "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
+    "verify", "ledger_requests", "booking", "accumulator", "page_shape", "paging",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.
 OWNERS = {
     "httpx": {"client"},
-    "stamina": {"client"},
-    "aiohttp": {"service", "ledger_routes", "http_json"},
-    "apsw": {"store", "transfers"},
-    "sqlite3": {"transfers", "store"},
-    "cyclopts": {"cli", "cli_ledger"},
-    "rich": {"terminal", "cli_output"},
+    "stamina": {"asking"},
+    "aiohttp": {"service", "run_routes", "ledger_routes", "http_json", "connections"},
+    "apsw": {"store", "transfers", "pull", "posting", "runner", "checking", "day_reader"},
+    "sqlite3": {"transfers"},
+    "cyclopts": {"cli", "cli_runs", "cli_listing", "cli_upkeep", "cli_ledger", "cli_options"},
+    "rich": {"terminal", "cli_output", "pull_display"},
     "fake_processor": {"cli"},
     "tomllib": {"config"},
 }
-READS_ENVIRONMENT = {"config", "cli"}
+READS_ENVIRONMENT = {"config", "cli_options"}
 
 FILE_LINES_MAX = 305
-FILE_LINES_MAX_OF = {"errors.py": 360}  # a catalogue: one short class for each code, drawn as one tree
+FILE_LINES_MAX_OF = {"errors.py": 335}  # a catalogue: one short class for each code, drawn as one tree
 FUNCTION_LINES_MAX = 60
 
 
@@ -126,8 +132,9 @@ def test_fake_processor_does_not_know_the_product() -> None:
 def test_environment_is_read_in_one_place() -> None:
     for module, paths in modules().items():
         for path in paths:
-            text = path.read_text(encoding="utf-8")
-            assert not re.search(r"\benviron\b", text) or module in READS_ENVIRONMENT, path
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"):
+                    assert module in READS_ENVIRONMENT, path
 
 
 def test_no_float_is_made_in_the_package() -> None:

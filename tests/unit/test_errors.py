@@ -12,17 +12,17 @@ import pytest
 from paykit_settle import errors
 from paykit_settle.client import error_of_transport
 from paykit_settle.errors import (
-    Exchange,
     InvariantViolated,
     OutcomeUnknown,
-    Problem,
     ProcessorError,
     ProcessorRejected,
     ProcessorUnavailable,
     ProtocolError,
+    RunInProgress,
     RunRefused,
     SettleError,
 )
+from paykit_settle.faults import Exchange, FieldError, Problem
 
 KEY = "sk_test_Secret"
 DRAWN = re.compile(r"^ {4}(?P<bars>[│├└─ ]*)(?P<name>[A-Z]\w+) +(?P<rest>.+)$", re.MULTILINE)
@@ -79,10 +79,10 @@ def test_codes_are_unique_and_snake_case() -> None:
 
 
 def test_statuses_exit_codes_and_retries_agree() -> None:
-    """503 and 504 mean "ask again", so those classes alone are retryable, and they alone exit with 3 or 4."""
+    """503, 504 and a run in progress mean "ask again": those alone are retryable, and exit with 3 or 4."""
     for kind in (kind for kind in own_classes().values() if "code" in vars(kind)):
         assert 400 <= kind.http_status <= 599
-        assert kind.retryable == (kind.http_status in (503, 504)), kind
+        assert kind.retryable == (kind.http_status in (503, 504) or kind is RunInProgress), kind
         assert kind.retryable == (kind.exit_code in (3, 4)), kind
     unknown = [kind for kind in own_classes().values() if getattr(kind, "exit_code", None) == 4]
     assert unknown == [OutcomeUnknown]
@@ -123,7 +123,7 @@ def test_refused_run_shows_three_problems_lists_the_rest_and_counts_them_all() -
 
 
 def test_invalid_request_lists_its_fields_when_it_has_any() -> None:
-    field = errors.FieldError(field="date", detail="is missing")
+    field = FieldError(field="date", detail="is missing")
     assert errors.InvalidRequest("no", fields=[field]).details == {
         "fields": [{"field": "date", "detail": "is missing"}]
     }

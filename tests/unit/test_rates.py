@@ -180,3 +180,16 @@ def test_table_dated_without_a_zone_is_refused() -> None:
 
 def test_repr_shows_the_table_briefly() -> None:
     assert "base='usd'" in repr(REFERENCE)
+
+
+def test_table_is_kept_as_it_was_received() -> None:
+    received = b'{"base": "usd",  "rates": {"eur": 0.920}}'
+    assert decode_rates(received).document() == received
+
+
+def test_table_made_by_hand_documents_itself_in_the_same_form() -> None:
+    rates = Rates("usd", {"eur": "0.920", "jpy": 150}, as_of=datetime(2026, 1, 15, tzinfo=UTC), source="by hand")
+    again = decode_rates(rates.document())
+    assert (again.base, again.as_of, again.source) == ("usd", rates.as_of, "by hand")
+    assert (again.rate("eur").text, again.rate("jpy").text) == ("0.920", "150")
+    assert decode_rates(Rates("usd", {}).document()).as_of is None

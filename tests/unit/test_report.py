@@ -40,8 +40,8 @@ def test_json_holds_integers_the_fraction_and_what_rounding_left() -> None:
     answer = settlement_json(everything())
     line = json.loads(json.dumps(answer))["lines"][0]
     assert line == {
-        "currency": "eur", "charged": 13535, "refunded": 0, "fees": 0, "net": 13535, "net_settlement": 14712,
-        "rates": {"eur": "0.92"}, "fraction": "100/92", "remainder": "-4/92",
+        "currency": "eur", "period": None, "charged": 13535, "refunded": 0, "fees": 0, "net": 13535,
+        "net_settlement": 14712, "rates": {"eur": "0.92"}, "fraction": "100/92", "remainder": "-4/92",
     }  # fmt: skip
     assert answer["rates"] == {"base": "usd", "as_of": "", "source": "by hand"}
 

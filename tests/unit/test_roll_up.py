@@ -4,15 +4,19 @@ Without these, a sign applied by type, a dropped type, a payout, a pending row o
 every screen would still add up.
 """
 
+import tracemalloc
+from datetime import timedelta
+
 import msgspec
 import pytest
 
+from paykit_settle.accumulator import PROBLEMS_MAX, Accumulator, IdHashes
 from paykit_settle.errors import InvariantViolated, RunRefused
-from paykit_settle.models import BalanceTransaction, SettlementLine
+from paykit_settle.models import BalanceTransaction, LatePeriod, SettlementLine
 from paykit_settle.money import AMOUNT_MAX, ScaleProfile
 from paykit_settle.rates import Rates
-from paykit_settle.settlement import PROBLEMS_MAX, Accumulator, check_settlement, needs_rates, roll_up
-from tests.rows import WINDOW, nets, row, settled, total_of
+from paykit_settle.settlement import check_settlement, needs_rates, roll_up, settle
+from tests.rows import DAY, WINDOW, nets, row, settled, total_of
 
 
 def test_sign_decides_the_column_and_the_type_does_not() -> None:
@@ -176,8 +180,55 @@ def test_identical_repeat_counts_once() -> None:
     accumulator = Accumulator()
     for page in pages:
         accumulator.add(page)
-    totals = accumulator.finish()
+    totals = accumulator.finish(lambda: pages)
     assert (totals.lines[0].net, totals.row_count, totals.repeat_count) == (600, 3, 1)
+
+
+def test_repeats_are_taken_back_in_every_column_and_register() -> None:
+    rows = [
+        row("c", 500, 20),
+        row("r", -300, 0, kind="refund"),
+        row("p", 900, status="pending"),
+        row("i", 84000, 200, currency="isk"),
+    ]
+    accumulator = Accumulator(scale=ScaleProfile(overrides={"isk": 2}), known={"k"})
+    accumulator.add([*rows, row("k", 1), *rows])
+    totals = accumulator.finish(lambda: [[*rows, row("k", 1), *rows]])
+    once = roll_up(rows, scale=ScaleProfile(overrides={"isk": 2}))
+    assert (totals.settled, totals.pending, totals.row_count) == (once.settled, once.pending, 4)
+    assert totals.repeat_count == 4
+    assert [each.id for each in accumulator.pending_rows] == ["p"]
+    assert accumulator.available_ids == ["c", "r", "i"]
+
+
+def test_ids_that_share_a_hash_by_chance_are_both_counted() -> None:
+    """A hash only raises the question; the rows themselves answer it."""
+    accumulator = Accumulator()
+    accumulator._ids.add(["t1"])  # as if another id had had this hash
+    accumulator.add([row("t1", 100), row("t2", 200)])
+    totals = accumulator.finish(lambda: [[row("t1", 100), row("t2", 200)]])
+    assert (totals.lines[0].net, totals.row_count, totals.repeat_count) == (300, 2, 0)
+
+
+def test_hashes_of_ids_find_every_repeat_and_nothing_else() -> None:
+    ids = IdHashes()
+    ids.add(f"t{number}" for number in range(10_000))
+    assert ids.repeated() == set()
+    ids.add(["t7", "t9999", "t7", "new"])
+    assert ids.repeated() == {hash("t7"), hash("t9999")}
+
+
+def test_rows_are_not_kept_while_they_are_added() -> None:
+    """A day of a million rows must not need the memory of a million rows."""
+    accumulator = Accumulator(window=WINDOW)
+    accumulator.add([row(f"t{number}", 100) for number in range(2_000)])
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for start in range(2_000, 42_000, 100):
+        accumulator.add([row(f"t{number}", 100) for number in range(start, start + 100)])
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (after - before) / 40_000 < 16
 
 
 @pytest.mark.parametrize(
@@ -192,6 +243,13 @@ def test_repeat_of_a_faulty_row_is_one_problem() -> None:
     with pytest.raises(RunRefused) as caught:
         roll_up([row("x", 1, currency="xqq"), row("x", 1, currency="xqq")])
     assert caught.value.problem_count == 1
+
+
+def test_repeat_of_a_faulty_row_that_is_only_counted_is_one_problem() -> None:
+    rows = [row(f"x{number}", 1, currency="xqq") for number in range(PROBLEMS_MAX + 1)]
+    with pytest.raises(RunRefused) as caught:
+        roll_up([*rows, rows[-1]])
+    assert caught.value.problem_count == PROBLEMS_MAX + 1
 
 
 def test_row_created_outside_the_window_refuses_the_run() -> None:
@@ -277,3 +335,46 @@ def test_total_that_is_not_the_sum_is_an_invariant_violated() -> None:
     settlement = settled(roll_up([row("a", 10)]))
     with pytest.raises(InvariantViolated, match="total"):
         check_settlement(msgspec.structs.replace(settlement, total_net=11))
+
+
+def test_rows_that_were_taken_in_before_are_passed_over() -> None:
+    accumulator = Accumulator(known={"t1", "t3"})
+    accumulator.add([row("t1", 100), row("t2", 200), row("t3", 400, status="pending"), row("p", -9, kind="payout")])
+    totals = accumulator.finish(list)
+    assert [(line.currency, line.net) for line in totals.lines] == [("usd", 200)]
+    assert accumulator.available_ids == ["t2", "p"]
+    assert totals.row_count == 2
+
+
+def test_rows_that_are_owed_are_kept_apart() -> None:
+    accumulator = Accumulator(known=frozenset())
+    accumulator.add([row("a", 1), row("b", 2, status="pending"), row("c", -3, kind="payout", status="pending")])
+    accumulator.finish(list)
+    assert [owed.id for owed in accumulator.pending_rows] == ["b"]
+    assert accumulator.available_ids == ["a"]
+
+
+def test_rows_of_an_earlier_day_have_lines_of_their_own_at_this_runs_rate() -> None:
+    late = LatePeriod(period=DAY - timedelta(days=2), roll_up=roll_up([row("x", 92, currency="eur"), row("y", 5)]))
+    own = roll_up([row("a", 46, currency="eur")])
+    assert needs_rates(roll_up([]), "usd", late=[late])
+    settlement = settle(
+        own, Rates("usd", {"eur": "0.92"}), account="acct_123", date=DAY, window=WINDOW, settlement_currency="usd",
+        late=[late],
+    )  # fmt: skip
+    assert [(line.currency, line.period, line.net_settlement) for line in settlement.lines] == [
+        ("eur", None, 50),
+        ("eur", late.period, 100),
+        ("usd", late.period, 5),
+    ]
+    assert (settlement.total_net, settlement.rates) == (155, {"base": "usd", "as_of": "", "source": ""})
+
+
+def test_missing_rate_of_two_lines_is_one_problem() -> None:
+    late = LatePeriod(period=DAY - timedelta(days=1), roll_up=roll_up([row("x", 92, currency="eur")]))
+    with pytest.raises(RunRefused) as caught:
+        settle(
+            roll_up([row("a", 46, currency="eur")]), None, account="acct_123", date=DAY, window=WINDOW,
+            settlement_currency="usd", late=[late],
+        )  # fmt: skip
+    assert [problem.subject for problem in caught.value.problems] == ["eur"]

@@ -9,7 +9,13 @@ import pytest
 
 from paykit_settle.days import DAYS_MAX, resolve_days
 from paykit_settle.errors import InvalidRequest, UnsupportedCurrency
-from paykit_settle.run_request import NAME_LENGTH_MAX, RunRequest, make_run_request, read_run_request
+from paykit_settle.run_request import (
+    NAME_LENGTH_MAX,
+    RunRequest,
+    make_run_request,
+    read_posted_request,
+    read_run_request,
+)
 from paykit_settle.window import load_zone
 
 
@@ -83,3 +89,15 @@ def test_days_that_mean_nothing_are_refused(words: dict[str, str]) -> None:
 
 def test_longest_range_is_accepted() -> None:
     assert len(_days(first="2025-01-01", last="2026-01-01")) == DAYS_MAX
+
+
+def test_posted_request_may_ask_for_a_new_attempt() -> None:
+    body = {"account": "acct_123", "date": "2026-01-15"}
+    expected = RunRequest(account="acct_123", date=date(2026, 1, 15))
+    assert read_posted_request(body) == (expected, False)
+    assert read_posted_request(body | {"retry_rejected": True}) == (expected, True)
+    for wrong in (1, "true", None):
+        with pytest.raises(InvalidRequest, match="retry_rejected must be true or false"):
+            read_posted_request(body | {"retry_rejected": wrong})
+    with pytest.raises(InvalidRequest, match="must be a JSON object"):
+        read_posted_request([])

@@ -7,7 +7,7 @@ import pytest
 
 from paykit_settle.errors import InvalidJson, InvalidRequest, UnsupportedCurrency
 from paykit_settle.money import canonical_currency, check_amount
-from paykit_settle.strict_json import NESTING_MAX, JsonNumber, Required, json_type, loads, read_fields
+from paykit_settle.strict_json import NESTING_MAX, FieldReader, JsonNumber, Required, json_type, loads, read_fields
 
 
 def test_ordinary_json_is_read_as_it_is() -> None:
@@ -66,7 +66,10 @@ def test_nesting_within_the_limit_is_read() -> None:
     assert loads(b"[" * NESTING_MAX + b"]" * NESTING_MAX)
 
 
-FIELDS = {"amount": (check_amount, Required), "currency": (canonical_currency, "usd")}
+FIELDS: dict[str, tuple[FieldReader, object]] = {
+    "amount": (check_amount, Required),
+    "currency": (canonical_currency, "usd"),
+}
 
 
 def test_fields_are_read_with_their_defaults() -> None:

@@ -4,6 +4,7 @@ Without these a rate would lose its digits, an answer without an id would pass f
 write one settlement under two keys.
 """
 
+import hashlib
 import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -17,11 +18,13 @@ from paykit_settle.rates import Rates
 from paykit_settle.settlement import roll_up
 from paykit_settle.wire import (
     IDEMPOTENCY_KEY_LENGTH_MAX,
+    FoundSettlement,
     check_idempotency_key,
     decode_created,
     decode_error,
     decode_object,
     decode_rates,
+    decode_settlements,
     encode_body,
     rates_table,
     settlement_key,
@@ -194,3 +197,42 @@ def test_error_object_is_read() -> None:
 def test_answer_that_explains_nothing_gives_empty_texts(body: bytes) -> None:
     said = decode_error(body)
     assert (said.type, said.code, said.message) == ("", "", "")
+
+
+SENT = b'{"account":"a","date":"2026-01-15","total_net":5}'
+
+
+def test_found_settlement_is_ours_by_the_digest_of_its_bytes() -> None:
+    digest = hashlib.sha256(SENT).hexdigest()
+    (found,) = decode_settlements(
+        b'{"data":[{"id":"setl_1","status":"created","body_sha256":"%s"}],"has_more":false}' % digest.encode()
+    )
+    assert (found.id, found.status, found.has_body(SENT), found.has_body(SENT + b" ")) == (
+        "setl_1",
+        "created",
+        True,
+        False,
+    )
+
+
+def test_found_settlement_without_a_digest_is_ours_by_its_members() -> None:
+    members = {"id": "setl_1", "account": "a", "date": "2026-01-15", "total_net": 5, "more": 1}
+    assert FoundSettlement(id="setl_1", status="created", members=members).has_body(SENT)
+    assert not FoundSettlement(id="setl_1", status="created", members=members | {"total_net": 6}).has_body(SENT)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b'{"data":{},"has_more":false}',
+        b'{"data":[]}',
+        b'{"data":[],"has_more":true}',
+        b'{"data":[1],"has_more":false}',
+        b'{"data":[{"id":1,"status":"created"}],"has_more":false}',
+        b'{"data":[{"id":"setl_1"}],"has_more":false}',
+    ],
+)
+def test_list_of_settlements_that_is_not_whole_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"object|settlements"):
+        decode_settlements(body)

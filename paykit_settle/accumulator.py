@@ -1,0 +1,273 @@
+"""The roll-up: transactions in, exact totals per currency and named problems out.
+
+Pure. The sign of an amount decides its column, never the type; nothing is dropped: a row is settled, pending, left out
+by name, or a problem that refuses the whole run. Memory does not grow with the rows, but for 8 bytes each (`IdHashes`)
+and the rows that are owed.
+"""
+
+from array import array
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
+
+from paykit_settle.errors import InvalidAmount, RunRefused, UnsupportedCurrency
+from paykit_settle.faults import Problem
+from paykit_settle.models import BalanceTransaction, CurrencyTotals, RollUp, RowGroup
+from paykit_settle.money import AMOUNT_MAX, ScaleProfile, canonical_currency
+from paykit_settle.transaction_types import KNOWN_TYPES, MOVES_BALANCE
+from paykit_settle.window import Window
+
+PROBLEMS_MAX = 100
+"""How many problems a refused run lists; the rest are counted."""
+
+_ISO_SCALE = ScaleProfile()
+
+
+class Accumulator:
+    """A roll-up in progress, for rows that arrive page by page: `add` as often as needed, then `finish` once.
+
+    Rows whose id is in `known` were taken in before, by another run; they are passed over, and the ids of the others
+    are kept in `available_ids`.
+    """
+
+    def __init__(
+        self,
+        *,
+        window: Window | None = None,
+        scale: ScaleProfile = _ISO_SCALE,
+        known: Container[str] | None = None,
+    ) -> None:
+        self._start, self._end = (window.start_unix_s, window.end_unix_s) if window else (-AMOUNT_MAX, AMOUNT_MAX + 1)
+        self._scale = scale
+        self._known = known
+        self.pending_rows: list[BalanceTransaction] = []
+        """Rows that are owed: pending, and not of a kind that only moves the balance."""
+        self.available_ids: list[str] = []
+        """With `known`, the ids of the available rows, in order: what this roll-up settles or leaves out for good."""
+        self._ids = IdHashes()
+        self._row_count = 0
+        self._repeat_count = 0
+        self._groups: dict[tuple[str, str, str | None, str], _Group] = {}
+        self._problems: list[Problem] = []
+        self._problem_count = 0
+
+    def add(self, rows: Sequence[BalanceTransaction]) -> None:
+        """Counts the rows; problems, and ids that came before, are kept for `finish`."""
+        if self._known is not None:
+            rows = [row for row in rows if row.id not in self._known]
+        self._row_count += len(rows)
+        self._ids.add([row.id for row in rows])
+        groups, start, end = self._groups, self._start, self._end
+        for row in rows:
+            key = (row.currency, row.type, row.reporting_category, row.status)
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = self._open_group(row)
+            amount, fee, net, created = row.amount, row.fee, row.net, row.created
+            if (
+                group.is_odd
+                or (net is not None and net != amount - fee)
+                or (created is not None and not start <= created < end)
+            ):
+                self._add_odd(group, row)
+            elif amount >= 0:
+                group.charged_count += 1
+                group.charged += amount
+                group.fees += fee
+            else:
+                group.refunded_count += 1
+                group.refunded += amount
+                group.fees += fee
+            if group.keep is not None:
+                group.keep(row)
+
+    def finish(self, again: Callable[[], Iterable[Sequence[BalanceTransaction]]]) -> RollUp:
+        """The totals; `RunRefused` if any row had a problem or a sum leaves the range of an amount.
+
+        `again` gives the very rows that were added, in their order. It is called only when two ids have one hash, to
+        tell a repeat (identical: counted once; differing: a problem) from a coincidence.
+        """
+        if repeated := self._ids.repeated():
+            self._take_back_repeats(repeated, again())
+        groups = self._row_groups()
+        # A payout that is pending is still a payout: the type is asked before the status.
+        counted = [group for group in groups if group.type not in MOVES_BALANCE]
+        settled = tuple(group for group in counted if group.status == "available")
+        lines = tuple(_line(currency, settled) for currency in sorted({group.currency for group in settled}))
+        for line in lines:
+            for name in ("charged", "refunded", "fees", "net"):
+                if abs(getattr(line, name)) > AMOUNT_MAX:
+                    self._problem("line", line.currency, f"{name} is beyond ±{AMOUNT_MAX}")
+        if self._problem_count:
+            raise RunRefused(self._problems, problem_count=self._problem_count)
+        return RollUp(
+            lines=lines,
+            settled=settled,
+            pending=tuple(group for group in counted if group.status == "pending"),
+            left_out=tuple(group for group in groups if group.type in MOVES_BALANCE),
+            unknown_types=tuple(sorted({group.type for group in groups} - KNOWN_TYPES)),
+            row_count=self._row_count - self._repeat_count,
+            repeat_count=self._repeat_count,
+        )
+
+    def _open_group(self, row: BalanceTransaction) -> "_Group":
+        """The group of rows like this one; odd, if each of them has to be looked at."""
+        try:
+            currency = canonical_currency(row.currency)
+            is_odd = self._scale.from_wire(1, currency) != 1 or row.status not in ("available", "pending")
+        except (UnsupportedCurrency, InvalidAmount):
+            currency, is_odd = row.currency, True
+        group = _Group(currency, is_odd=is_odd)
+        if row.status == "pending" and row.type not in MOVES_BALANCE:
+            group.keep = self.pending_rows.append
+        elif row.status == "available" and self._known is not None:
+            group.keep = lambda each: self.available_ids.append(each.id)
+        return group
+
+    def _add_odd(self, group: "_Group", row: BalanceTransaction) -> None:
+        if (fault := self._fault_of(row)) is not None:
+            self._problem("row", row.id, fault)
+            return
+        currency = group.currency
+        group.add(self._scale.from_wire(row.amount, currency), self._scale.from_wire(row.fee, currency), 1)
+
+    def _fault_of(self, row: BalanceTransaction) -> str | None:
+        try:
+            currency = canonical_currency(row.currency)
+            self._scale.from_wire(row.amount, currency)
+            self._scale.from_wire(row.fee, currency)
+        except (UnsupportedCurrency, InvalidAmount) as error:
+            return str(error)
+        if row.net is not None and row.net != row.amount - row.fee:
+            return f"net {row.net} is not amount {row.amount} - fee {row.fee}"
+        if row.status not in ("available", "pending"):
+            return f"status {row.status!r:.40} is neither available nor pending"
+        if row.created is not None and not self._start <= row.created < self._end:
+            return f"created {row.created} is outside the window [{self._start}, {self._end})"
+        return None
+
+    def _take_back_repeats(self, repeated: Collection[int], again: Iterable[Sequence[BalanceTransaction]]) -> None:
+        first: dict[str, BalanceTransaction] = {}
+        for rows in again:
+            for row in rows:
+                if hash(row.id) not in repeated or (self._known is not None and row.id in self._known):
+                    continue
+                if row.id not in first:
+                    first[row.id] = row
+                elif first[row.id] == row:
+                    self._take_back(row)
+                else:
+                    self._problem("row", row.id, "came twice with different content")
+        self.pending_rows[:] = list({row.id: row for row in self.pending_rows}.values())
+        self.available_ids[:] = list(dict.fromkeys(self.available_ids))
+
+    def _take_back(self, row: BalanceTransaction) -> None:
+        """Undoes what `add` did with a row that is an identical repeat."""
+        self._repeat_count += 1
+        group = self._groups[row.currency, row.type, row.reporting_category, row.status]
+        if (fault := self._fault_of(row)) is None:
+            currency = group.currency
+            group.add(-self._scale.from_wire(row.amount, currency), -self._scale.from_wire(row.fee, currency), -1)
+            return
+        self._problem_count -= 1
+        problem = Problem(kind="row", subject=row.id, detail=fault)
+        if self._problems.count(problem) > 1:
+            self._problems.reverse()
+            self._problems.remove(problem)
+            self._problems.reverse()
+
+    def _row_groups(self) -> list[RowGroup]:
+        """The groups that hold a row, those that differ in the spelling of the currency as one, in order."""
+        merged: dict[tuple[str, str, str | None, str], _Group] = {}
+        for (_, kind, category, status), group in self._groups.items():
+            if group.charged_count or group.refunded_count:
+                key = (group.currency, kind, category, status)
+                merged.setdefault(key, _Group(group.currency)).merge(group)
+        return [
+            RowGroup(
+                currency=currency,
+                type=kind,
+                reporting_category=category,
+                status=status,
+                charged_count=group.charged_count,
+                charged=group.charged,
+                refunded_count=group.refunded_count,
+                refunded=group.refunded,
+                fees=group.fees,
+            )
+            for (currency, kind, category, status), group in sorted(merged.items(), key=_group_order)
+        ]
+
+    def _problem(self, kind: str, subject: str, detail: str) -> None:
+        self._problem_count += 1
+        if len(self._problems) < PROBLEMS_MAX:
+            self._problems.append(Problem(kind=kind, subject=subject, detail=detail))
+
+
+class _Group:
+    """Sums of rows of one kind; `is_odd`: none is added unseen; `keep`: what else is done with each."""
+
+    __slots__ = ("charged", "charged_count", "currency", "fees", "is_odd", "keep", "refunded", "refunded_count")
+
+    def __init__(self, currency: str, *, is_odd: bool = False) -> None:
+        self.currency = currency
+        self.is_odd = is_odd
+        self.keep: Callable[[BalanceTransaction], None] | None = None
+        self.charged_count = self.charged = self.refunded_count = self.refunded = self.fees = 0
+
+    def add(self, amount: int, fee: int, count: int) -> None:
+        """Adds a row (`count` 1), or takes one back: `count` -1 with amount and fee negated."""
+        if amount * count >= 0:
+            self.charged_count += count
+            self.charged += amount
+        else:
+            self.refunded_count += count
+            self.refunded += amount
+        self.fees += fee
+
+    def merge(self, other: "_Group") -> None:
+        self.charged_count += other.charged_count
+        self.charged += other.charged
+        self.refunded_count += other.refunded_count
+        self.refunded += other.refunded
+        self.fees += other.fees
+
+
+class IdHashes:
+    """The ids so far as 64-bit hashes, 8 bytes each: finds those that may have come twice without keeping any.
+
+    The interpreter's string hash is keyed anew in every process, so nobody can choose ids that collide.
+    """
+
+    _BUCKETS = 256
+
+    def __init__(self) -> None:
+        self._buckets = [array("q") for _ in range(self._BUCKETS)]
+        self._appends = [bucket.append for bucket in self._buckets]
+
+    def add(self, ids: Iterable[str]) -> None:
+        appends, mask = self._appends, self._BUCKETS - 1
+        for number in map(hash, ids):
+            appends[number & mask](number)
+
+    def repeated(self) -> set[int]:
+        """The hashes that came more than once. One bucket at a time, so that memory stays small."""
+        found: set[int] = set()
+        for bucket in self._buckets:
+            if len(distinct := set(bucket)) != len(bucket):
+                for number in bucket:
+                    found.add(number) if number not in distinct else distinct.remove(number)
+        return found
+
+
+def _group_order(item: tuple[tuple[str, str, str | None, str], _Group]) -> tuple[str, str, str, str]:
+    (currency, kind, category, status), _ = item
+    return currency, kind, category or "", status
+
+
+def _line(currency: str, settled: Iterable[RowGroup]) -> CurrencyTotals:
+    groups = [group for group in settled if group.currency == currency]
+    charged = sum(group.charged for group in groups)
+    refunded = sum(group.refunded for group in groups)
+    fees = sum(group.fees for group in groups)
+    return CurrencyTotals(
+        currency=currency, charged=charged, refunded=refunded, fees=fees, net=charged + refunded - fees
+    )

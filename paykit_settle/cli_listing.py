@@ -1,0 +1,108 @@
+"""The command that lists past runs: what needs a person first, and the days and hours that no run is about."""
+
+from collections.abc import Sequence
+from datetime import date as Date
+from datetime import timedelta
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from paykit_settle.cli_options import AsJson, ConfigFile, Database, read_settings
+from paykit_settle.cli_runs import print_json, read_day, with_store
+from paykit_settle.lifecycle import State
+from paykit_settle.store.history import list_runs, missing_days
+from paykit_settle.store.runs import Run
+from paykit_settle.store.store import Store
+
+LISTED_MAX = 1_000
+
+
+def register(app: App) -> None:
+    """Adds the command to the command line."""
+    app.command(settlements)
+
+
+def settlements(
+    *,
+    account: str | None = None,
+    from_: Annotated[str | None, Parameter(name="--from", help="The first day.")] = None,
+    to: Annotated[str | None, Parameter(help="The last day.")] = None,
+    database: Database = None,
+    config: ConfigFile = None,
+    json_lines: AsJson = False,
+) -> int:
+    """List settlements: unknown and failed first, then by day, and the days of the span that are missing."""
+    settings = read_settings(config, database=database)
+    first, last = read_day(from_, "--from"), read_day(to, "--to")
+
+    async def work(store: Store) -> int:
+        runs, has_more = await store.read(
+            lambda connection: list_runs(
+                connection, account=account or "", first=from_ or "", last=to or "", limit=LISTED_MAX
+            )
+        )
+        missing, gaps = _missing(runs, account, first, last, cut=has_more), _gaps(runs)
+        runs.sort(key=lambda run: (run.state is State.POSTED, run.date, run.account))
+        if json_lines:
+            for run in runs:
+                print_json(
+                    {
+                        "run_id": run.id,
+                        "settlement_id": run.settlement_id,
+                        "state": str(run.state),
+                        "account": run.account,
+                        "date": run.date.isoformat(),
+                        "error": run.error_code,
+                    }
+                )
+            for owner, day in missing:
+                print_json({"state": "missing", "account": owner, "date": day.isoformat()})
+            for after, seconds in gaps:
+                print_json(
+                    {"state": "gap", "account": after.account, "date": after.date.isoformat(), "seconds": seconds}
+                )
+            return 0
+        for run in runs:
+            why = f"  {run.error_code}" if run.error_code else ""
+            print(f"{run.date}  {run.state:<9} {run.id}  {run.settlement_id or '-':<12} {run.account}{why}")
+        for owner, day in missing:
+            print(f"{day}  missing   {'':<23} {owner}")
+        for after, seconds in gaps:
+            print(f"{after.date}  gap       its window begins {seconds} s after the day before ends: {after.account}")
+        if has_more:
+            print(f"only the newest {LISTED_MAX} are listed: narrow it with --from and --to")
+        if not runs and not missing:
+            print("no settlements")
+        return 0
+
+    return with_store(settings, work)
+
+
+def _missing(
+    runs: Sequence[Run], account: str | None, first: Date | None, last: Date | None, *, cut: bool
+) -> list[tuple[str, Date]]:
+    """The days without a run, of each account: of the span that was asked for, else between its first and its last.
+
+    `cut`: older runs are not listed, so nothing is said of the days before those that are.
+    """
+    accounts = sorted({run.account for run in runs} | ({account} if account else set()))
+    missing = []
+    for owner in accounts:
+        own = [run for run in runs if run.account == owner]
+        days = [run.date for run in own]
+        start = min(days, default=first) if cut or first is None else first
+        end = max(days, default=last) if last is None else last
+        if start is not None and end is not None:
+            missing += [(owner, day) for day in missing_days(own, start, end)]
+    return missing
+
+
+def _gaps(runs: Sequence[Run]) -> list[tuple[Run, int]]:
+    """The days whose window begins later than that of the day before ends, as after a change of zone; in seconds."""
+    by_day = {(run.account, run.date): run for run in runs}
+    found = []
+    for run in sorted(runs, key=lambda run: (run.account, run.date)):
+        before = by_day.get((run.account, run.date - timedelta(days=1)))
+        if before is not None and before.window_end_s < run.window_start_s:
+            found.append((run, run.window_start_s - before.window_end_s))
+    return found

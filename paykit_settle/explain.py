@@ -1,0 +1,275 @@
+"""Walks a settlement down: lines, rate and rounding, rows by kind, what is not in it, pages, attempts, journal.
+
+Pure over what was stored; it asks nobody and decides nothing. One walk serves machines (`explanation`) and people
+(`explanation_text`, 80 columns).
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from paykit_settle.explain_windows import windows_json, windows_text
+from paykit_settle.lifecycle import State
+from paykit_settle.models import RowGroup, Settlement, SettlementLine
+from paykit_settle.money import format_amount
+from paykit_settle.report import settlement_json
+from paykit_settle.store.history import BookedEntry, History
+from paykit_settle.store.runs import Run
+
+WIDTH = 80
+
+
+def run_summary(run: Run) -> dict[str, Any]:
+    """One run in a list."""
+    return {
+        "run_id": run.id,
+        "settlement_id": run.settlement_id,
+        "state": str(run.state),
+        "account": run.account,
+        "date": run.date.isoformat(),
+        "settlement_currency": run.settlement_currency,
+        "error": run.error_code,
+    }
+
+
+def run_json(history: History) -> dict[str, Any]:
+    """The run's state and, once it is frozen, its settlement: what `show` and `GET /settlements/{id}` give."""
+    run, attempt = history.run, history.attempt
+    shown: dict[str, Any] = {
+        "run_id": run.id,
+        "state": str(run.state),
+        "account": run.account,
+        "tenant": run.tenant,
+        "date": run.date.isoformat(),
+        "zone": run.zone,
+        "settlement_currency": run.settlement_currency,
+        "settlement_id": run.settlement_id,
+        "attempt": run.attempt,
+        "requested_by": run.requested_by,
+        "created_at": _time(run.created_at_ms),
+        "changed_at": _time(run.changed_at_ms),
+        "error": run.error_code,
+        "detail": run.error_detail,
+    }
+    if run.state is State.PULLING:
+        own = [page for page in history.pages if page.period == run.date.isoformat()]
+        shown["progress"] = {
+            "rows": sum(page.row_count for page in own),
+            "pages": len(own),
+            "windows": sum(window.period == run.date.isoformat() for window in history.windows),
+        }
+    if attempt is not None:
+        shown |= settlement_json(attempt.settlement)
+        shown |= {
+            "status": attempt.status,
+            "idempotency_key": attempt.idempotency_key,
+            "body_sha256": attempt.body_sha256,
+            "categories": [_group(group) for group in attempt.settlement.roll_up.settled],
+        }
+    return shown
+
+
+def explanation(history: History) -> dict[str, Any]:
+    """Everything that leads from the total down to the rows, as JSON values; amounts are integers."""
+    attempt = history.attempt
+    return {
+        **run_json(history),
+        "program": attempt.program if attempt else None,
+        "evidence_sha256": attempt.evidence_sha256 if attempt else None,
+        "rate_table": attempt.rates_body.decode("utf-8", "replace") if attempt and attempt.rates_body else None,
+        "scales": dict(attempt.scales) if attempt else {},
+        "windows": windows_json(history),
+        "pages": [
+            {
+                "period": page.period,
+                "number": page.number,
+                "window": page.window,
+                "rows": page.row_count,
+                "has_more": page.has_more,
+                "sha256": page.body_sha256,
+                "received_at": _time(page.received_at_ms),
+                "kept": page.is_kept,
+            }
+            for page in history.pages
+        ],
+        "attempts": [
+            {
+                "number": each.number,
+                "idempotency_key": each.idempotency_key,
+                "body_sha256": each.body_sha256,
+                "frozen_at": _time(each.frozen_at_ms),
+                "sent_at": _time(each.sent_at_ms),
+                "outcome": each.outcome,
+                "detail": each.detail,
+                "settlement_id": each.settlement_id,
+            }
+            for each in history.attempts
+        ],
+        "resolutions": [
+            {
+                "attempt": each.attempt,
+                "decision": each.decision,
+                "settlement_id": each.settlement_id,
+                "reason": each.reason,
+                "decided_by": each.decided_by,
+                "decided_at": _time(each.decided_at_ms),
+            }
+            for each in history.resolutions
+        ],
+        "late_rows": [{"period": period, "id": identity} for period, identity in history.late_rows],
+        "journal": [
+            {
+                "account": entry.account,
+                "currency": entry.currency,
+                "amount": entry.amount,
+                "balance_before": entry.balance_before,
+                "balance_after": entry.balance_after,
+            }
+            for entry in history.entries
+        ],
+    }
+
+
+def explanation_text(history: History) -> str:
+    """The same for a person, top down, in lines of at most 80 columns where the amounts allow it."""
+    run, attempt = history.run, history.attempt
+    lines = [
+        f"{run.settlement_id or 'No settlement yet'}: {run.account} for {run.date.isoformat()} ({run.id})",
+        f"state      {run.state}, attempt {run.attempt}, asked for by {run.requested_by}",
+        *([f"why        {run.error_code}: {run.error_detail}"] if run.error_code else []),
+    ]
+    if attempt is not None:
+        settlement = attempt.settlement
+        lines += [
+            f"window     {settlement.window.start:%Y-%m-%d %H:%M} to {settlement.window.end:%Y-%m-%d %H:%M} UTC "
+            f"({run.zone})",
+            f"total      {_money(settlement.total_net, settlement.settlement_currency)}",
+            "",
+            *_conversions(settlement),
+            "",
+            *_rows(settlement),
+        ]
+    return "\n".join([*lines, "", *_evidence(history), "", *_attempts(history), *_journal(history.entries)])
+
+
+def _conversions(settlement: Settlement) -> list[str]:
+    target = settlement.settlement_currency
+    lines = [f"From each net to {target}: the exact fraction, booked {target}, and what rounding left"]
+    for line in settlement.lines:
+        sum_ = f"{line.charged} {_signed(line.refunded)} {_signed(-line.fees)}"
+        lines.append(f"  {_name(line):<15} {sum_} = net {line.net}")
+        conversion = line.conversion
+        if conversion.published:
+            left = conversion.remainder
+            rest = f" {_signed(left)}/{conversion.denominator}" if left else ", exactly"
+            lines.append(
+                f"  {'':<15} × {conversion.numerator}/{conversion.denominator} = {line.net_settlement} {target}{rest}"
+            )
+    if settlement.rates:
+        published = {code: text for line in settlement.lines for code, text in line.conversion.published.items()}
+        quotes = ", ".join(f"{text} {code}" for code, text in sorted(published.items()))
+        lines += [
+            f"  rates           1 {settlement.rates['base']} = {quotes}",
+            f"                  of {settlement.rates['as_of']}, {settlement.rates['source'] or 'source not named'}",
+        ]
+    return lines
+
+
+def _rows(settlement: Settlement) -> list[str]:
+    roll_up = settlement.roll_up
+    lines = [f"Rows       {roll_up.row_count} in the window, {roll_up.repeat_count} repeats"]
+    lines += _groups("settled", roll_up.settled)
+    lines += _groups("pending", roll_up.pending)
+    lines += _groups("left out", roll_up.left_out)
+    for late in settlement.late:
+        lines += _groups(f"of {late.period.isoformat()}", late.roll_up.settled)
+        lines += _groups(f"left out {late.period:%m-%d}", late.roll_up.left_out)
+        if late.changed_ids:
+            lines.append(f"  changed since they were settled: {', '.join(late.changed_ids)}")
+    if roll_up.unknown_types:
+        lines.append(f"  unknown types, counted by sign: {', '.join(roll_up.unknown_types)}")
+    return lines
+
+
+def _groups(label: str, groups: Iterable[RowGroup]) -> list[str]:
+    lines = []
+    for group in groups:
+        kind = (
+            group.type if group.reporting_category in (None, group.type) else f"{group.type}/{group.reporting_category}"
+        )
+        fees = f", fees {group.fees}" if group.fees else ""
+        lines.append(f"  {label:<14} {group.count:>4} {kind:<27} {_money(group.net, group.currency)}{fees}")
+        label = ""
+    return lines
+
+
+def _evidence(history: History) -> list[str]:
+    attempt = history.attempt
+    lines = [
+        f"Evidence   {len(history.pages)} page{'s' * (len(history.pages) != 1)}"
+        + (f", digest {attempt.evidence_sha256[:32]}…" if attempt else "")
+    ]
+    lines += windows_text(history)
+    for page in history.pages:
+        kept = "" if page.is_kept else ", pruned"
+        more = ", more follow" if page.has_more else ", the last"
+        lines.append(
+            f"  {page.period} page {page.number:<4} {page.row_count:>4} rows  {page.body_sha256[:24]}…{more}{kept}"
+        )
+    lines += [f"  late row {identity} of {period}" for period, identity in history.late_rows]
+    return lines
+
+
+def _attempts(history: History) -> list[str]:
+    lines = []
+    for each in history.attempts:
+        lines += [
+            f"Attempt {each.number}  frozen {_time(each.frozen_at_ms)}, by paykit-settle {each.program}",
+            f"  key      {each.idempotency_key}",
+            f"  sent     {_time(each.sent_at_ms) or 'never'}, body {each.body_sha256[:32]}…",
+            f"  outcome  {each.outcome or 'open'}" + (f": {each.detail}" if each.detail else ""),
+        ]
+    lines += [
+        f"Resolved   attempt {each.attempt} {each.decision} by {each.decided_by}: {each.reason}"
+        for each in history.resolutions
+    ]
+    return lines
+
+
+def _journal(entries: Sequence[BookedEntry]) -> list[str]:
+    if not entries:
+        return []
+    lines = ["", "Journal    each currency sums to zero"]
+    for entry in entries:
+        after = "" if entry.balance_after is None else f"   balance {entry.balance_before} → {entry.balance_after}"
+        lines.append(f"  {entry.account:<22} {entry.amount:>16} {entry.currency}{after}")
+    return lines
+
+
+def _name(line: SettlementLine) -> str:
+    return line.currency if line.period is None else f"{line.currency} {line.period.isoformat()}"
+
+
+def _group(group: RowGroup) -> dict[str, Any]:
+    return {
+        "currency": group.currency,
+        "type": group.type,
+        "reporting_category": group.reporting_category,
+        "count": group.count,
+        "charged": group.charged,
+        "refunded": group.refunded,
+        "fees": group.fees,
+        "net": group.net,
+    }
+
+
+def _signed(amount: int) -> str:
+    return f"{'-' if amount < 0 else '+'} {abs(amount)}"
+
+
+def _money(amount: int, currency: str) -> str:
+    return f"{amount} {currency} ({format_amount(amount, currency)})"
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

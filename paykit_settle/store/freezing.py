@@ -1,0 +1,98 @@
+"""The freeze: settlement, exact bytes, key, rates and rows taken in, stored in one commit before anything is sent."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date as Date
+
+import apsw
+
+from paykit_settle.booking import settlement_journal
+from paykit_settle.lifecycle import Event
+from paykit_settle.store.evidence import evidence_digest
+from paykit_settle.store.posting import post_journal
+from paykit_settle.store.queries import load_queries
+from paykit_settle.store.relisting import register_outstanding, take_late_rows
+from paykit_settle.store.runs import Attempt, Run, move
+
+_SQL = load_queries("runs.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """What a freeze stores: `settlement` as JSON, `outstanding` rows as (id, period, type, currency, amount, fee)."""
+
+    idempotency_key: str
+    body: bytes
+    body_sha256: str
+    settlement: str
+    rates_body: bytes | None
+    scales: Mapping[str, int]
+    program: str
+    outstanding: Sequence[tuple[str, str, str, str, int, int]]
+    late_rows: Sequence[tuple[Date, str]]
+
+
+def freeze(connection: apsw.Connection, run: Run, frozen: Frozen, *, now_ms: int) -> Run | None:
+    """Freezes the run's current attempt; None, with nothing stored, when another run has taken one of its late rows."""
+    if not take_late_rows(connection, run, frozen.late_rows):
+        return None
+    register_outstanding(connection, run, frozen.outstanding, now_ms=now_ms)
+    connection.execute(
+        _SQL["insert_attempt"],
+        (
+            run.number,
+            run.attempt,
+            run.pull,
+            frozen.idempotency_key,
+            frozen.body,
+            frozen.body_sha256,
+            frozen.settlement,
+            frozen.rates_body,
+            json.dumps(dict(frozen.scales)),
+            evidence_digest(connection, run.number, run.pull),
+            frozen.program,
+            now_ms,
+        ),
+    )
+    return move(connection, run, Event.FREEZE, now_ms=now_ms)
+
+
+def mark_sent(connection: apsw.Connection, run: Run, *, now_ms: int) -> None:
+    """Notes, before the first send, that the attempt may be at the processor from now on."""
+    connection.execute(_SQL["mark_sent"], (now_ms, run.number, run.attempt))
+
+
+def next_attempt(connection: apsw.Connection, run: Run, idempotency_key: str, *, now_ms: int) -> None:
+    """The same settlement as a further attempt under another key; the earlier one is kept."""
+    connection.execute(_SQL["copy_attempt"], (idempotency_key, now_ms, run.number, run.attempt))
+    connection.execute(_SQL["next_attempt"], (run.attempt + 1, now_ms, run.number, run.owner, run.attempt))
+
+
+def end_attempt(
+    connection: apsw.Connection,
+    run: Run,
+    outcome: str,
+    *,
+    now_ms: int,
+    detail: str | None = None,
+    settlement_id: str | None = None,
+    status: str | None = None,
+) -> None:
+    """Notes what became of the current attempt."""
+    connection.execute(_SQL["end_attempt"], (outcome, detail, settlement_id, status, now_ms, run.number, run.attempt))
+
+
+def book_attempt(connection: apsw.Connection, run: Run, attempt: Attempt, *, settlement_id: str, now_ms: int) -> None:
+    """Books a frozen settlement that the processor has; booking it again changes nothing."""
+    post_journal(
+        connection,
+        settlement_journal(
+            attempt.settlement,
+            tenant=run.tenant,
+            idempotency_key=attempt.idempotency_key,
+            body_sha256=attempt.body_sha256,
+            settlement_id=settlement_id,
+            now_ms=now_ms,
+        ),
+    )

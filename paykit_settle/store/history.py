@@ -1,0 +1,241 @@
+"""What is known of past runs: found by id, listed by day, and read whole for those who ask why. Reads only."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date as Date
+from datetime import timedelta
+from typing import Any
+
+import apsw
+
+from paykit_settle.errors import InvalidRequest, RunNotFound
+from paykit_settle.models import BalanceTransaction
+from paykit_settle.store.evidence import (
+    StoredPage,
+    StoredWindow,
+    own_rows,
+    stored_page,
+    stored_pages,
+    stored_windows,
+)
+from paykit_settle.store.queries import load_queries
+from paykit_settle.store.runs import Attempt, Run, attempts_of, run_by_day, select_runs
+
+_SQL = load_queries("runs.sql")
+
+_EPOCH = Date(1970, 1, 1)
+LATEST = ("9999-12-31", 2**62)
+"""The cursor that every run lies before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageDigest:
+    """A page of the evidence without its bytes; times in unix milliseconds."""
+
+    period: str
+    number: int
+    row_count: int
+    body_sha256: str
+    chain_sha256: str
+    received_at_ms: int
+    has_more: bool
+    is_kept: bool
+    window: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookedEntry:
+    """One entry of the ledger as it was booked; balances are None for counter-accounts."""
+
+    account: str
+    currency: str
+    amount: int
+    balance_before: int | None
+    balance_after: int | None
+    details: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """What a person decided about an attempt whose outcome was unknown."""
+
+    attempt: int
+    decision: str
+    settlement_id: str | None
+    reason: str
+    decided_by: str
+    decided_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Everything that is stored of one run."""
+
+    run: Run
+    attempts: Sequence[Attempt]
+    resolutions: Sequence[Resolution]
+    windows: Sequence[StoredWindow]
+    pages: Sequence[PageDigest]
+    late_rows: Sequence[tuple[str, str]]
+    entries: Sequence[BookedEntry]
+    recorded_at_ms: int | None
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The latest frozen attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutstandingRow:
+    """A row that is owed: pending when its day was settled, not taken in or written off since. ISO minor units."""
+
+    account: str
+    transaction_id: str
+    period: Date
+    type: str
+    currency: str
+    amount: int
+    fee: int
+
+
+def find_run(connection: apsw.Connection, identity: str) -> Run:
+    """The run of a run's or a settlement's id; `RunNotFound`, or `InvalidRequest` when several accounts share it."""
+    if identity.startswith("run_") and identity[4:].isascii() and identity[4:].isdecimal():
+        found = select_runs(connection, "run_by_id", (int(identity[4:][:18]),))
+    else:
+        found = select_runs(connection, "run_by_settlement", (identity,))
+    if not found:
+        raise RunNotFound(f"there is no run and no settlement {identity!r:.80}")
+    if len(found) > 1:
+        named = ", ".join(f"{run.id} ({run.account} {run.date})" for run in found[:5])
+        raise InvalidRequest(f"{identity} names several settlements: {named}; use the run's id")
+    return found[0]
+
+
+def read_history(connection: apsw.Connection, run: Run) -> History:
+    """Everything about the run, in one state of the database."""
+    journal = connection.execute(_SQL["journal_of"], (run.tenant, f"{run.date.isoformat()} {run.account}")).fetchone()
+    entries: list[Any] = connection.execute(_SQL["entries_of"], (journal[0],)).fetchall() if journal else []
+    return History(
+        run=run,
+        attempts=attempts_of(connection, run.number),
+        resolutions=[
+            Resolution(
+                attempt=attempt,
+                decision=decision,
+                settlement_id=settlement_id,
+                reason=reason,
+                decided_by=decided_by,
+                decided_at_ms=decided_at_ms,
+            )
+            for attempt, decision, settlement_id, reason, decided_by, decided_at_ms in connection.execute(
+                _SQL["resolutions"], (run.number,)
+            )
+        ],
+        windows=stored_windows(connection, run.number, run.pull),
+        pages=_page_digests(connection, run),
+        late_rows=[
+            (str(period), str(identity)) for period, identity in connection.execute(_SQL["late_rows_of"], (run.number,))
+        ],
+        entries=[
+            BookedEntry(
+                account=account,
+                currency=currency,
+                amount=amount,
+                balance_before=before,
+                balance_after=after,
+                details=details,
+            )
+            for account, currency, amount, before, after, details in entries
+        ],
+        recorded_at_ms=journal[4] if journal else None,
+    )
+
+
+def _page_digests(connection: apsw.Connection, run: Run) -> list[PageDigest]:
+    rows: Iterable[Any] = connection.execute(_SQL["page_digests"], (run.number, run.pull))
+    return [
+        PageDigest(
+            period=period,
+            number=number,
+            row_count=row_count,
+            body_sha256=body_sha256,
+            chain_sha256=chain_sha256,
+            received_at_ms=received_at_ms,
+            has_more=bool(has_more),
+            is_kept=bool(is_kept),
+            window=window,
+        )
+        for period, number, row_count, body_sha256, chain_sha256, received_at_ms, has_more, is_kept, window in rows
+    ]
+
+
+def evidence_pages(connection: apsw.Connection, run: Run) -> Iterator[tuple[str, StoredPage]]:
+    """Every page of the run's last pull with the day it was asked for, in order of day and page."""
+    digests = connection.execute(_SQL["page_digests"], (run.number, run.pull)).fetchall()
+    for period in sorted({str(digest[0]) for digest in digests}):
+        for page in stored_pages(connection, run.number, run.pull, period):
+            yield period, page
+
+
+def day_spans(connection: apsw.Connection, run: Run) -> dict[str, tuple[int, int]]:
+    """The windows, in unix seconds, of the days that the run's last pull read: its own, and those it listed again."""
+    digests = connection.execute(_SQL["page_digests"], (run.number, run.pull)).fetchall()
+    days = {str(digest[0]) for digest in digests} | {run.date.isoformat()}
+    found = (run_by_day(connection, run.account, Date.fromisoformat(day)) for day in days)
+    return {day.date.isoformat(): (day.window_start_s, day.window_end_s) for day in found if day is not None}
+
+
+def page_keys(connection: apsw.Connection, run: Run) -> tuple[list[tuple[str, int]], int]:
+    """The pages of the run's last pull, as (day it was asked for, number), in order; and how many were pruned."""
+    rows: list[Any] = connection.execute(_SQL["page_digests"], (run.number, run.pull)).fetchall()
+    return [(row[0], row[1]) for row in rows], sum(not row[7] for row in rows)
+
+
+def page_rows(connection: apsw.Connection, run: Run, period: str, number: int) -> list[BalanceTransaction]:
+    """The rows of one page that it counts; empty once its bytes were pruned."""
+    return own_rows(stored_page(connection, run.number, run.pull, period, number))
+
+
+def list_runs(
+    connection: apsw.Connection,
+    *,
+    account: str = "",
+    first: str = "",
+    last: str = "",
+    before: str | None = None,
+    limit: int,
+) -> tuple[list[Run], bool]:
+    """The newest runs by day, older than the run `before`, and whether more follow."""
+    cursor: tuple[str, int] = LATEST
+    if before is not None:
+        earlier = find_run(connection, before)
+        cursor = (earlier.date.isoformat(), earlier.number)
+    found = select_runs(connection, "list_runs", (account, first, last, *cursor, limit + 1))
+    return found[:limit], len(found) > limit
+
+
+def missing_days(runs: Sequence[Run], first: Date, last: Date) -> list[Date]:
+    """The days of a span that none of the runs is about."""
+    known = {run.date for run in runs}
+    days = (first + timedelta(days=offset) for offset in range((last - first).days + 1))
+    return [day for day in days if day not in known]
+
+
+def outstanding_rows(connection: apsw.Connection, *, account: str = "", as_of: Date) -> list[OutstandingRow]:
+    """The rows that were owed at the end of that day, by currency and age."""
+    end_ms = (as_of.toordinal() + 1 - _EPOCH.toordinal()) * 86_400_000
+    rows = connection.execute(_SQL["outstanding_rows"], (account, as_of.isoformat(), end_ms))
+    return [
+        OutstandingRow(
+            account=owner,
+            transaction_id=identity,
+            period=Date.fromisoformat(period),
+            type=kind,
+            currency=currency,
+            amount=amount,
+            fee=fee,
+        )
+        for owner, identity, period, kind, currency, amount, fee in rows
+    ]

@@ -1,0 +1,82 @@
+"""What people do to runs by hand: end an unknown one, write an owed row off, prune old pages. Who and why are kept."""
+
+from datetime import date as Date
+from datetime import timedelta
+from typing import Any
+
+import apsw
+
+from paykit_settle.errors import InvalidRequest, RunNotFound
+from paykit_settle.lifecycle import Event, State, next_state
+from paykit_settle.store.evidence import own_rows, stored_page
+from paykit_settle.store.freezing import book_attempt, end_attempt, next_attempt
+from paykit_settle.store.packing import pack_ids
+from paykit_settle.store.queries import load_queries
+from paykit_settle.store.runs import Run, attempt_of, run_by_number
+from paykit_settle.wire import settlement_key
+
+_SQL = load_queries("runs.sql")
+
+PRUNE_BATCH = 200
+"""Pages pruned in one commit: the writer has others to serve."""
+
+
+def resolve(
+    connection: apsw.Connection, run: Run, *, settlement_id: str | None, reason: str, decided_by: str, now_ms: int
+) -> Run:
+    """Ends an unknown run as a person says: posted as `settlement_id` and booked, or (None) absent at the processor.
+
+    Absent makes it failed, with the same settlement frozen under the next attempt's key: run it again to post it.
+    `InvalidRequest` unless the run is unknown and nobody works on it.
+    """
+    if not reason.strip() or (settlement_id is not None and not settlement_id.strip()):
+        raise InvalidRequest("a resolution needs its reason, and a settlement's id where there is one")
+    attempt = attempt_of(connection, run.number, run.attempt)
+    if run.state is not State.UNKNOWN or run.owner is not None or attempt is None:
+        raise InvalidRequest(f"{run.id} is {run.state}: only an unknown run that nobody works on can be resolved")
+    posted = settlement_id is not None
+    decision = "posted" if posted else "absent"
+    connection.execute(
+        _SQL["insert_resolution"],
+        (run.number, run.attempt, decision, settlement_id, reason, decided_by, now_ms),
+    )
+    state = next_state(run.state, Event.ACCEPT if posted else Event.DECLARE_ABSENT)
+    code, detail = (None, None) if posted else ("outcome_unknown", f"absent, says {decided_by}: {reason}")
+    connection.execute(_SQL["resolve_run"], (state, settlement_id, code, detail, now_ms, run.number))
+    end_attempt(
+        connection,
+        run,
+        decision,
+        now_ms=now_ms,
+        detail=reason,
+        settlement_id=settlement_id,
+        status="resolved" if posted else None,
+    )
+    if settlement_id is not None:
+        book_attempt(connection, run, attempt, settlement_id=settlement_id, now_ms=now_ms)
+    else:
+        next_attempt(connection, run, settlement_key(run.account, run.date, attempt=run.attempt + 1), now_ms=now_ms)
+    return run_by_number(connection, run.number)
+
+
+def write_off(
+    connection: apsw.Connection, account: str, transaction_id: str, *, reason: str, by: str, now_ms: int
+) -> None:
+    """Takes an owed row of a posted day out of the register, for good; `RunNotFound` when there is none."""
+    before = connection.total_changes()
+    connection.execute(_SQL["write_off"], (now_ms, by, reason, account, transaction_id))
+    if connection.total_changes() == before:
+        raise RunNotFound(f"{account} has no outstanding row {transaction_id!r:.80} of a posted day")
+
+
+def prune(connection: apsw.Connection, *, today: Date, older_than_days: int) -> int:
+    """Drops the bytes of up to PRUNE_BATCH old pages and gives how many; ids and digests stay.
+
+    Never touches a run that is not posted, nor a day that a later run may list again.
+    """
+    before = today - timedelta(days=older_than_days)
+    rows: list[Any] = connection.execute(_SQL["prunable_pages"], (before.isoformat(), PRUNE_BATCH)).fetchall()
+    for key in rows:
+        ids = [row.id for row in own_rows(stored_page(connection, *key)) if row.status == "available"]
+        connection.execute(_SQL["prune_page"], (pack_ids(ids), *key))
+    return len(rows)

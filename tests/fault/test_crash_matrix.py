@@ -1,0 +1,166 @@
+"""Real processes, killed with SIGKILL at every named step of a run; then `resume`, and the truth is looked at.
+
+Without these, a crash between two writes could settle a day twice, book it never, or leave it for nobody to finish.
+The matrix is made from the names of the steps, so a step that is added without a kill point fails here.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fake_processor import FakeProcessor
+from fake_processor.wire import Request
+from paykit_settle.lifecycle import Step
+from paykit_settle.page_buffer import UNFLUSHED_PAGES_MAX
+from tests.fault.stage import (
+    ACCOUNT,
+    DAY,
+    LIST,
+    SETTLEMENTS,
+    TOTAL,
+    a_processor,
+    check_truth,
+    columns,
+    host,
+    of_kind,
+    posts,
+    scripted,
+    wire_row,
+)
+from tests.programs import ROOT, environment, paykit
+
+PAGES = 13
+"""The reference day in pages of one row."""
+KILL_POINTS = {
+    Step.BEFORE_CLAIM: [1],
+    Step.CLAIMED: [1],
+    Step.PAGE_STORED: [1, 9, PAGES],
+    Step.BEFORE_FREEZE: [1],
+    Step.FROZEN: [1],
+    Step.BEFORE_LOOK_UP: [1],
+    Step.BEFORE_POST: [1],
+    Step.ANSWERED: [1],
+    Step.BEFORE_BOOKING: [1],
+    Step.BOOKED: [1],
+}
+SENT = {Step.ANSWERED, Step.BEFORE_BOOKING, Step.BOOKED}
+"""Steps at which the processor has the settlement."""
+NOTHING_LEFT = {Step.BEFORE_CLAIM, Step.BOOKED}
+"""Steps at which there is nothing to resume: not claimed yet, or done."""
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeProcessor]:
+    with FakeProcessor() as processor:
+        yield processor
+
+
+def child(fake: FakeProcessor, database: Path, name: str, nth: int = 1) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.fault.crash_child", fake.url, str(database), name, str(nth)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True)
+
+
+def crash(fake: FakeProcessor, database: Path, name: str, nth: int = 1) -> None:
+    process = child(fake, database, name, nth)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, told
+
+
+def resume(fake: FakeProcessor, database: Path) -> str:
+    done = paykit("resume", "--processor-url", fake.url, "--database", str(database), cwd=database.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+async def check_settled_once(fake: FakeProcessor, database: Path, *, total: int = TOTAL) -> None:
+    assert [entry["total_net"] for entry in fake.state.settlements(account=ACCOUNT, date=DAY)] == [total]
+    assert len({(request.idempotency_key, request.body) for request in posts(fake)}) == 1
+    async with host(database, fake.url) as here:
+        await check_truth(here, fake)
+        assert await here.balance() == total
+    assert columns(database, "SELECT state, owner, attempt FROM runs") == [("posted", None, 1)]
+    assert columns(database, "SELECT count(*) FROM attempts") == [(1,)]
+    assert columns(database, "SELECT operation FROM journals") == [("settlement",)]
+    assert list(database.with_name(database.name + "-owners").iterdir()) == []
+
+
+def test_every_step_has_a_kill_point() -> None:
+    assert list(KILL_POINTS) == list(Step)
+
+
+@pytest.mark.parametrize(("step", "nth"), [(step, nth) for step, counts in KILL_POINTS.items() for nth in counts])
+async def test_killed_process_leaves_a_run_that_resume_finishes_once(
+    fake: FakeProcessor, tmp_path: Path, step: Step, nth: int
+) -> None:
+    """SCH-05."""
+    database = tmp_path / "paykit.db"
+    crash(fake, database, step, nth)
+    assert len(fake.state.settlements(account=ACCOUNT)) == (step in SENT)
+    async with host(database, fake.url) as restarted:
+        outcomes = [outcome for _, outcome in await restarted.resume()]
+        assert len(outcomes) == (step not in NOTHING_LEFT)
+        if step is Step.BEFORE_CLAIM:
+            await restarted.run()
+        assert await restarted.resume() == []
+        assert (await restarted.run()).replayed
+    await check_settled_once(fake, database)
+
+
+async def test_killed_after_the_processor_stored_it_and_before_the_answer(fake: FakeProcessor, tmp_path: Path) -> None:
+    """SCH-05, the crash that only the look-up can heal without a second send."""
+    database = tmp_path / "paykit.db"
+    processes: list[subprocess.Popen[str]] = []
+    cue = scripted(fake)
+
+    def kill(request: Request) -> None:
+        if (request.method, request.path) == ("POST", SETTLEMENTS):
+            os.kill(processes[0].pid, signal.SIGKILL)
+
+    cue.after = kill
+    processes.append(child(fake, database, "none"))
+    _, told = processes[0].communicate(timeout=60)
+    assert processes[0].returncode == -signal.SIGKILL, told
+    cue.behave()
+    assert columns(database, "SELECT state FROM runs") == [("frozen",)]
+    assert "total_net 145199 usd" in resume(fake, database)
+    assert len(posts(fake)) == 1
+    await check_settled_once(fake, database)
+
+
+async def test_crash_after_crash_still_settles_once(fake: FakeProcessor, tmp_path: Path) -> None:
+    database = tmp_path / "paykit.db"
+    for step in (Step.BEFORE_FREEZE, Step.BEFORE_POST, Step.ANSWERED):
+        crash(fake, database, step)
+    assert "1 run resumed" in resume(fake, database)
+    assert "0 runs resumed" in resume(fake, database)
+    await check_settled_once(fake, database)
+
+
+async def test_resumed_pull_reads_at_most_the_unflushed_pages_again(tmp_path: Path) -> None:
+    database, rows, killed_at = tmp_path / "paykit.db", 60, 40
+    with a_processor(wire_row(f"t{number:03d}", 100 + number, second=number) for number in range(rows)) as fake:
+        crash(fake, database, Step.PAGE_STORED, killed_at)
+        before = len(of_kind(fake, "GET", LIST))
+        assert before == killed_at
+        done = paykit("resume", "--processor-url", fake.url, "--database", str(database), cwd=tmp_path,
+                      env={"PAYKIT_PAGE_SIZE": "1"})  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        read_again = len(of_kind(fake, "GET", LIST)) - before - (rows - killed_at)
+        assert 0 <= read_again <= UNFLUSHED_PAGES_MAX
+        await check_settled_once(fake, database, total=sum(100 + number for number in range(rows)))
+
+
+async def test_run_asked_for_again_after_a_crash_takes_it_over_as_resume_does(
+    fake: FakeProcessor, tmp_path: Path
+) -> None:
+    database = tmp_path / "paykit.db"
+    crash(fake, database, Step.BEFORE_POST)
+    day = ("--account", ACCOUNT, "--date", DAY)
+    done = paykit("run", *day, "--processor-url", fake.url, "--database", str(database), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    await check_settled_once(fake, database)
