@@ -116,7 +116,7 @@ async def check_one(fake: FakeProcessor, database: Path) -> None:
         await check_truth(here, fake)
         assert await here.balance() == TOTAL
     assert columns(database, "SELECT state, owner FROM runs") == [("posted", None)]
-    assert columns(database, "SELECT count(*) FROM journals") == [(1,)]
+    assert columns(database, "SELECT count(*) FROM journals WHERE operation = 'settlement'") == [(1,)]
 
 
 # One database.
@@ -251,23 +251,39 @@ async def test_scheduler_that_fires_late_gets_the_first_answer_and_the_processor
 # SIGTERM.
 
 
+def send_credits(client: httpx.AsyncClient) -> list[asyncio.Task[httpx.Response]]:
+    """Twenty credits of 5 cents on their way, each with its key."""
+    bodies = [
+        {"idempotency_key": f"k{number}", "lines": [{"amount_minor": 5, "currency": "USD"}]} for number in range(20)
+    ]
+    return [asyncio.create_task(client.post("/v1/tenants/shop/credits", json=body)) for body in bodies]
+
+
 async def test_sigterm_lets_the_run_in_flight_finish(fake: FakeProcessor, tmp_path: Path) -> None:
-    """SRV-03."""
+    """SRV-03: each credit once, one settlement, whatever had been answered when the service stopped."""
     database = tmp_path / "paykit.db"
     gate = Gate(fake, "POST", SETTLEMENTS)
     with running(*serve(fake, database), cwd=tmp_path) as (process, line):
         async with a_client(url_of(line)) as client:
             asked = asyncio.create_task(client.post("/settlements/run", json=RUN))
             await gate.wait()
+            sent = send_credits(client)
+            await sent[0]
             process.send_signal(signal.SIGTERM)
             gate.open()
             answer = await asked
             assert (answer.status_code, answer.json()["settlement_id"]) == (200, "setl_0001")
+            await asyncio.gather(*sent, return_exceptions=True)
         assert await asyncio.to_thread(process.wait, 30) == 0
     with running(*serve(fake, database), cwd=tmp_path) as (_, line):
         async with a_client(url_of(line)) as client:
             again = await client.post("/settlements/run", json=RUN)
             assert (again.status_code, again.json()["replayed"]) == (200, True)
+            resent = await asyncio.gather(*send_credits(client))
+            assert {answer.status_code for answer in resent} <= {200, 201}
+            for tenant, balance in (("shop", 20 * 5), (ACCOUNT, TOTAL)):
+                told = await client.get(f"/v1/tenants/{tenant}/balance")
+                assert told.json() == {"currency": "USD", "amount_minor": balance}
     await check_one(fake, database)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from fake_processor import FakeProcessor
@@ -30,7 +31,7 @@ from tests.fault.stage import (
     refuse,
     scripted,
 )
-from tests.programs import ROOT, paykit
+from tests.programs import PAYKIT, ROOT, paykit, running
 
 DATABASE = "paykit.db"
 
@@ -116,6 +117,15 @@ def test_demo_leaves_a_database_with_the_reference_balance(cli: Cli, tmp_path: P
     balances = columns(tmp_path / "paykit-demo.db", "SELECT tenant, id, currency, balance FROM accounts")
     assert balances == [("acct_123", "balance", "usd", 145199)]
     assert cli("verify", "setl_0001", "--database", "paykit-demo.db").code == 0
+
+
+def test_service_on_the_demos_database_answers_its_balance(cli: Cli, tmp_path: Path) -> None:
+    assert cli("demo").code == 0
+    serve = (str(PAYKIT), "serve", "--port", "0", "--database", "paykit-demo.db")
+    with running(*serve, cwd=tmp_path) as (_, line):
+        url = line.split()[3].rstrip(",")
+        answer = httpx.get(f"{url}/v1/tenants/acct_123/balance", trust_env=False)
+    assert (answer.status_code, answer.json()) == (200, {"currency": "USD", "amount_minor": 145199})
 
 
 # settlements, show, explain.
