@@ -45,7 +45,7 @@ class Output:
         total = format_amount(posted.total_net, posted.currency)
         self.say(
             f"\nThe processor answered: {posted.settlement_id} {posted.status}, "
-            f"total_net {posted.total_net} {posted.currency} ({total})"
+            f"total_net {posted.total_net} {posted.currency} ({total})" + ", settled before" * posted.replayed
         )
 
     def dry_run(self, settlement: Settlement, scale: ScaleProfile) -> None:

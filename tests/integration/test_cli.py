@@ -49,6 +49,8 @@ def test_run_settles_a_day_by_hand(tmp_path: Path, processor: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "total_net 145199 usd ($1,451.99)" in done.stdout
     assert re.search(r"setl_\d{4} created", done.stdout)
+    assert "settled before" not in done.stdout
+    assert "settled before" in paykit("run", *DAY, "--processor-url", processor, cwd=tmp_path).stdout
 
 
 def test_run_prints_one_json_object(tmp_path: Path, processor: str) -> None:
