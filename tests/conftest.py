@@ -8,7 +8,11 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("suite", database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples on every run, so that a red suite means a change; `HYPOTHESIS_PROFILE=explore` looks for new ones.
+settings.register_profile(
+    "suite", database=None, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", settings.get_profile("suite"), derandomize=False)
 settings.register_profile("brief", settings.get_profile("suite"), max_examples=25)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
