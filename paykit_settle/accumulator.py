@@ -63,11 +63,11 @@ class Accumulator:
                 group = groups[key] = self._open_group(row)
             amount, fee, net, created = row.amount, row.fee, row.net, row.created
             if (
-                group.is_odd
+                group.is_special
                 or (net is not None and net != amount - fee)
                 or (created is not None and not start <= created < end)
             ):
-                self._add_odd(group, row)
+                self._add_special(group, row)
             elif amount >= 0:
                 group.charged_count += 1
                 group.charged += amount
@@ -76,8 +76,6 @@ class Accumulator:
                 group.refunded_count += 1
                 group.refunded += amount
                 group.fees += fee
-            if group.keep is not None:
-                group.keep(row)
 
     def finish(self, again: Callable[[], Iterable[Sequence[BalanceTransaction]]]) -> RollUp:
         """The totals; `RunRefused` if any row had a problem or a sum leaves the range of an amount.
@@ -109,20 +107,23 @@ class Accumulator:
         )
 
     def _open_group(self, row: BalanceTransaction) -> "_Group":
-        """The group of rows like this one; odd, if each of them has to be looked at."""
+        """The group of rows like this one; special, if each of them has to be looked at or kept."""
         try:
             currency = canonical_currency(row.currency)
-            is_odd = self._scale.from_wire(1, currency) != 1 or row.status not in ("available", "pending")
+            is_special = self._scale.from_wire(1, currency) != 1 or row.status not in ("available", "pending")
         except (UnsupportedCurrency, InvalidAmount):
-            currency, is_odd = row.currency, True
-        group = _Group(currency, is_odd=is_odd)
+            currency, is_special = row.currency, True
+        group = _Group(currency)
         if row.status == "pending" and row.type not in MOVES_BALANCE:
             group.keep = self.pending_rows.append
         elif row.status == "available" and self._known is not None:
             group.keep = lambda each: self.available_ids.append(each.id)
+        group.is_special = is_special or group.keep is not None
         return group
 
-    def _add_odd(self, group: "_Group", row: BalanceTransaction) -> None:
+    def _add_special(self, group: "_Group", row: BalanceTransaction) -> None:
+        if group.keep is not None:
+            group.keep(row)
         if (fault := self._fault_of(row)) is not None:
             self._problem("row", row.id, fault)
             return
@@ -203,13 +204,13 @@ class Accumulator:
 
 
 class _Group:
-    """Sums of rows of one kind; `is_odd`: none is added unseen; `keep`: what else is done with each."""
+    """Sums of rows of one kind; `keep`: what else is done with each; `is_special`: none is added without a look."""
 
-    __slots__ = ("charged", "charged_count", "currency", "fees", "is_odd", "keep", "refunded", "refunded_count")
+    __slots__ = ("charged", "charged_count", "currency", "fees", "is_special", "keep", "refunded", "refunded_count")
 
-    def __init__(self, currency: str, *, is_odd: bool = False) -> None:
+    def __init__(self, currency: str) -> None:
         self.currency = currency
-        self.is_odd = is_odd
+        self.is_special = False
         self.keep: Callable[[BalanceTransaction], None] | None = None
         self.charged_count = self.charged = self.refunded_count = self.refunded = self.fees = 0
 

@@ -29,27 +29,27 @@ MOVED_STATUSES = frozenset({301, 307, 308})
 """Redirects that say "not here": the request was certainly not acted on. A 302 or 303 often follows an effect."""
 
 
-@dataclass(slots=True, kw_only=True)
+SUCCESSES = frozenset({200, 201})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One answer, read to its end; `fault` says why its body could not be read, empty if it was."""
+    """One answer that is no success, read to its end; its body is empty if it could not be read."""
 
     exchange: Exchange
     status: int
     retry_after: str | None
     received_at: datetime
-    replayed: bool = False
-    body: bytes = b""
-    fault: str = ""
+    replayed: bool
+    body: bytes
 
 
-def error_of_answer(answer: Answer, *, secret: str) -> ProcessorError | None:
-    """None for a success; else the error, retryable only where another attempt can change something.
+def error_of_answer(answer: Answer, *, secret: str) -> ProcessorError:
+    """The error that an answer stands for, retryable only where another attempt can change something.
 
     `secret` (the API key) is taken out of every text that the processor sent, should it echo it.
     """
     status = answer.status
-    if status in (200, 201):
-        return None
     said = decode_error(answer.body)
     detail = f"the processor answered {status}"
     if 300 <= status < 400:

@@ -1,4 +1,4 @@
-"""Reads an answer's body whole, or refuses it: bounded as it travels and as it unpacks, whatever it claims to be.
+"""An answer's body, whole or refused: bounded as it travels and as it unpacks, whatever it claims to be.
 
 Knows no HTTP library. A small compressed body that unpacks to gigabytes is stopped at the limit, not after it.
 """
@@ -19,17 +19,26 @@ class BodyLimits:
     bytes_max: int = 32 * 1024 * 1024
 
 
-async def read_body(chunks: AsyncIterator[bytes], *, encoding: str, limits: BodyLimits) -> bytes:
-    """The body's bytes, unpacked; `ValueError` for a body over a limit, cut short, or in another encoding."""
-    coding = encoding.strip().lower()
-    if coding not in ("", "identity", "gzip", "x-gzip"):
-        raise ValueError(f"content encoding {coding!r:.40} was not asked for")
+async def read_bounded(chunks: AsyncIterator[bytes], bytes_max: int) -> tuple[bytes, bool]:
+    """The bytes, and whether reading stopped because they are over the limit."""
     travelled = bytearray()  # not a list of chunks: a body of two-byte chunks would take many times its size
     async for chunk in chunks:
         travelled += chunk
-        if len(travelled) > limits.wire_bytes_max:
-            raise ValueError(f"body is over {limits.wire_bytes_max} bytes")
-    body = bytes(travelled)
+        if len(travelled) > bytes_max:
+            return bytes(travelled), True
+    return bytes(travelled), False
+
+
+def unpacked(body: bytes, *, is_cut: bool, encoding: str, limits: BodyLimits) -> bytes:
+    """The body's bytes, unpacked; `ValueError` for a body over a limit, cut short, or in another encoding.
+
+    `is_cut`: its reader stopped, because it travelled over the limit.
+    """
+    if is_cut:
+        raise ValueError(f"body is over {limits.wire_bytes_max} bytes")
+    coding = encoding.strip().lower()
+    if coding not in ("", "identity", "gzip", "x-gzip"):
+        raise ValueError(f"content encoding {coding!r:.40} was not asked for")
     if coding in ("gzip", "x-gzip"):
         body = _unpack(body, limits.bytes_max)
     if len(body) > limits.bytes_max:

@@ -6,20 +6,20 @@ API key.
 """
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from datetime import UTC, date, datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Self, TypeVar
 
 import httpx
 
-from paykit_settle.answers import Answer, error_of_answer, error_of_failure, shown, unreadable
+from paykit_settle.answers import SUCCESSES, Answer, error_of_answer, error_of_failure, shown, unreadable
 from paykit_settle.asking import ask
-from paykit_settle.body_reader import ACCEPT_ENCODING, BodyLimits, read_body
+from paykit_settle.body_reader import ACCEPT_ENCODING, BodyLimits, read_bounded, unpacked
 from paykit_settle.budget import RequestBudget
 from paykit_settle.endpoint import check_api_key, check_base_url
-from paykit_settle.errors import InvalidConfig, InvariantViolated, ProcessorRejected, SettleError
+from paykit_settle.errors import InvalidConfig, InvariantViolated, ProcessorError, ProcessorRejected, SettleError
 from paykit_settle.faults import Exchange
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.page_shape import AlikeRows
@@ -34,7 +34,7 @@ from paykit_settle.processor_request import (
 )
 from paykit_settle.rates import Rates
 from paykit_settle.retry import RetryPolicy
-from paykit_settle.sending import Failure, RawAnswer, Sender, Unreachable, full_url
+from paykit_settle.sending import Failure, RawAnswer, Sender, Unreachable
 from paykit_settle.version import __version__
 from paykit_settle.window import Window
 from paykit_settle.wire import (
@@ -77,6 +77,12 @@ class ProcessorClient:
         self._pages_max = pages_max
         self._api_key = check_api_key(api_key, loopback=loopback)
         self._budget = budget
+        self._headers = {
+            "Authorization": f"Bearer {self._api_key}",
+            "Accept": "application/json",
+            "Accept-Encoding": ACCEPT_ENCODING,
+            "User-Agent": f"paykit-settle/{__version__}",
+        }
         # No proxy of the user's may sit between us and a processor on this machine.
         self._sender: Sender = sender or _HttpxSender(
             http or _open_http(self._base_url, self._policy, trust_env=not loopback), is_ours=http is None
@@ -181,56 +187,62 @@ class ProcessorClient:
         """One request with its retries; the decoded answer, or one error that says what is certain."""
 
         async def attempt(progress: Progress) -> T:
-            answer = await self._send(request, progress)
-            if error := error_of_answer(answer, secret=self._api_key):
-                raise error
-            return self._decode(answer, decode)
+            raw = await self._send(request, progress)
+            if raw.status not in SUCCESSES:
+                raise self._error_of(raw, request, progress)
+            body = raw.body
+            try:
+                body = self._unpacked(raw)
+                return decode(body)
+            except ValueError as error:
+                echo = self._api_key.encode() in body
+                what = "it is malformed, and repeats the API key" if echo else self._shown(str(error))
+                raise unreadable(what, self._exchange(raw, request, progress), status=raw.status) from None
 
         return await ask(request, attempt, policy=self._policy, budget=self._budget)
 
-    async def _send(self, request: ProcessorRequest, progress: Progress) -> Answer:
-        headers = {
-            "Authorization": f"Bearer {self._api_key}",
-            "Accept": "application/json",
-            "Accept-Encoding": ACCEPT_ENCODING,
-            "User-Agent": f"paykit-settle/{__version__}",
-        }
+    async def _send(self, request: ProcessorRequest, progress: Progress) -> RawAnswer:
+        headers = self._headers
         if request.idempotency_key is not None:
-            headers |= {"Content-Type": "application/json", "Idempotency-Key": request.idempotency_key}
-        url = full_url(self._base_url, request.path, request.params)
+            headers = headers | {"Content-Type": "application/json", "Idempotency-Key": request.idempotency_key}
+        url = f"{self._base_url}{request.path}?{request.query}" if request.query else self._base_url + request.path
         try:
-            async with self._sender.send(request.method, url, headers, request.content) as raw:
-                request_id = shown(raw.headers.get("request-id", ""), secret=self._api_key)
-                answer = Answer(
-                    exchange=exchange_of(request, progress, request_id=request_id or None),
-                    status=raw.status,
-                    retry_after=raw.headers.get("retry-after"),
-                    replayed=raw.headers.get("idempotent-replayed") == "true",
-                    received_at=datetime.now(UTC),
-                )
-                encoding = raw.headers.get("content-encoding", "")
-                try:
-                    answer.body = await read_body(raw.body, encoding=encoding, limits=self._limits)
-                except ValueError as error:
-                    answer.fault = str(error)
-                return answer
+            return await self._sender.send(
+                request.method, url, headers, request.content, body_bytes_max=self._limits.wire_bytes_max
+            )
         except (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError, ValueError) as error:
             # ValueError: httpx parses the Location of a redirect that it does not follow, and its parser raises any.
             # Without the cause: a traceback would print what the processor sent, an echoed key included.
             raise error_of_transport(error, exchange_of(request, progress), secret=self._api_key) from None
         except Unreachable as error:
-            what = shown(str(error), secret=self._api_key)
+            what = self._shown(str(error))
             raise error_of_failure(error.failure, what, exchange_of(request, progress)) from None
 
-    def _decode(self, answer: Answer, decode: Callable[[bytes], T]) -> T:
+    def _unpacked(self, raw: RawAnswer) -> bytes:
+        encoding = raw.headers.get("content-encoding", "")
+        return unpacked(raw.body, is_cut=raw.is_cut, encoding=encoding, limits=self._limits)
+
+    def _error_of(self, raw: RawAnswer, request: ProcessorRequest, progress: Progress) -> ProcessorError:
         try:
-            if answer.fault:
-                raise ValueError(answer.fault)
-            return decode(answer.body)
-        except ValueError as error:
-            echo = self._api_key.encode() in answer.body
-            what = "it is malformed, and repeats the API key" if echo else shown(str(error), secret=self._api_key)
-            raise unreadable(what, answer.exchange, status=answer.status) from None
+            body = self._unpacked(raw)
+        except ValueError:
+            body = b""
+        answer = Answer(
+            exchange=self._exchange(raw, request, progress),
+            status=raw.status,
+            retry_after=raw.headers.get("retry-after"),
+            received_at=datetime.now(UTC),
+            replayed=raw.headers.get("idempotent-replayed") == "true",
+            body=body,
+        )
+        return error_of_answer(answer, secret=self._api_key)
+
+    def _exchange(self, raw: RawAnswer, request: ProcessorRequest, progress: Progress) -> Exchange:
+        request_id = self._shown(raw.headers.get("request-id", ""))
+        return exchange_of(request, progress, request_id=request_id or None)
+
+    def _shown(self, text: str) -> str:
+        return shown(text, secret=self._api_key)
 
 
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
@@ -260,14 +272,14 @@ class _HttpxSender:
         self._http = http
         self._is_ours = is_ours
 
-    @asynccontextmanager
     async def send(
-        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None
-    ) -> AsyncIterator[RawAnswer]:
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, *, body_bytes_max: int
+    ) -> RawAnswer:
         async with self._http.stream(
             method, url, content=content, headers=dict(headers), follow_redirects=False
         ) as response:
-            yield RawAnswer(status=response.status_code, headers=response.headers, body=response.aiter_raw())
+            body, is_cut = await read_bounded(response.aiter_raw(), body_bytes_max)
+            return RawAnswer(response.status_code, response.headers, body, is_cut)
 
     async def aclose(self) -> None:
         if self._is_ours:

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 
 from paykit_settle.budget import RequestBudget
 from paykit_settle.client import PAGE_SIZE_MAX, PAGES_MAX, ProcessorClient
-from paykit_settle.connections import Connections
+from paykit_settle.direct import DirectConnections
 from paykit_settle.endpoint import check_api_key, check_base_url
 from paykit_settle.errors import InvalidConfig, SettleError
 from paykit_settle.money import ScaleProfile, canonical_currency
@@ -95,9 +97,11 @@ class Settings:
             api_key=self.processor_key,
             policy=policy,
             pages_max=self.pages_max,
-            # No proxy of the user's may sit between us and a processor on this machine.
-            sender=Connections(
-                connections_max=self.requests_in_flight_max, timeout_s=self.request_timeout_s, trust_env=not loopback
+            # httpx knows proxies. None of the user's may sit between us and a processor on this machine.
+            sender=None
+            if not loopback and is_proxied(self.processor_url)
+            else DirectConnections(
+                self.processor_url, connections_max=self.requests_in_flight_max, timeout_s=self.request_timeout_s
             ),
             budget=RequestBudget(per_second=per_second, in_flight_max=self.requests_in_flight_max),
         )
@@ -143,6 +147,13 @@ def load_settings(
     settings = Settings(**values)  # type: ignore[arg-type]  # each value was converted to its field's type
     _check(settings)
     return settings
+
+
+def is_proxied(url: str) -> bool:
+    """Whether the environment (`HTTPS_PROXY`, `NO_PROXY` and the like) puts a proxy before that URL."""
+    parts = urlsplit(url)
+    proxies = getproxies()
+    return ("all" in proxies or parts.scheme in proxies) and not proxy_bypass(parts.hostname or "")
 
 
 def setting_names() -> list[str]:

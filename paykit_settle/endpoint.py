@@ -5,7 +5,8 @@ No message here repeats what it refuses: a URL may hold a password, and a key is
 
 import ipaddress
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from functools import lru_cache
+from urllib.parse import quote, urlsplit
 
 from paykit_settle.errors import InvalidConfig, InvalidRequest
 
@@ -13,8 +14,8 @@ LOOPBACK_API_KEY = "sk_test_paykit"
 """The key used when none is given; for a processor on this machine only."""
 
 
-PARAMS_BYTES_MAX = 4096
-"""The most bytes of one request's parameters, names and values, before they are encoded."""
+QUERY_BYTES_MAX = 4096
+"""The most bytes of one request's parameters, as they stand in its URL."""
 
 
 def check_base_url(base_url: str) -> tuple[str, bool]:
@@ -34,6 +35,7 @@ def check_base_url(base_url: str) -> tuple[str, bool]:
     return base_url.rstrip("/"), is_loopback(url.hostname)
 
 
+@lru_cache(maxsize=64)
 def check_path(path: str) -> str:
     """The path itself when it can only lead to the processor; `InvalidRequest` otherwise.
 
@@ -44,15 +46,20 @@ def check_path(path: str) -> str:
     return path
 
 
-def check_params(params: Mapping[str, str | int]) -> Mapping[str, str | int]:
-    """The parameters themselves when they can be written in a URL; `InvalidRequest` otherwise."""
+def write_query(params: Mapping[str, str | int]) -> str:
+    """The parameters as they stand in a URL behind its `?`, percent-encoded; `InvalidRequest` if they cannot."""
     try:
-        text = "".join(f"{name}{value}" for name, value in params.items()).encode()
+        query = "&".join([f"{_quoted(name)}={_quoted(str(value))}" for name, value in params.items()])
     except UnicodeEncodeError:
         raise InvalidRequest("a parameter holds a lone surrogate, which has no form in a URL") from None
-    if len(text) > PARAMS_BYTES_MAX:
-        raise InvalidRequest(f"parameters are over {PARAMS_BYTES_MAX} bytes in all")
-    return params
+    if len(query) > QUERY_BYTES_MAX:
+        raise InvalidRequest(f"parameters are over {QUERY_BYTES_MAX} bytes in all")
+    return query
+
+
+@lru_cache(maxsize=1024)
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
 
 
 def is_loopback(host: str) -> bool:

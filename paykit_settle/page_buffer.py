@@ -10,9 +10,9 @@ from paykit_settle.paging import PagePlan
 from paykit_settle.store.evidence import NewPage, PageKey, StoredWindow, store_pages
 from paykit_settle.store.store import Store
 
-UNFLUSHED_PAGES_MAX = 8
+UNFLUSHED_PAGES_MAX = 32
 """Pages that may wait for their commit: what a crash at most makes us read again."""
-BATCH_PAGES = 4
+BATCH_PAGES = 16
 
 
 class PageBuffer:

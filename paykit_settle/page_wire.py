@@ -4,7 +4,6 @@ Whatever the contract does not allow raises `ValueError` naming page, row and fi
 """
 
 import re
-from dataclasses import dataclass
 
 import msgspec
 
@@ -14,8 +13,7 @@ from paykit_settle.page_shape import AlikeRows, PageBody
 from paykit_settle.strict_json import loads
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a list: its rows, whether more follow, and its bytes as they came. Pages count from 1."""
 
     number: int

@@ -7,6 +7,7 @@ in whatever order the processor lists. Where that cannot be, there is one window
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from paykit_settle.models import BalanceTransaction
 
@@ -56,6 +57,7 @@ class PagePlan:
     serial_reason: str | None = None
     is_changed: bool = True
     _newest_first: bool | None = None
+    _spent: int = 0
 
     def __post_init__(self) -> None:
         self.windows.append(PagedWindow(number=0, start_s=self.start_s, end_s=self.end_s))
@@ -89,17 +91,27 @@ class PagePlan:
             return None
         window.requests += 1
         times = [row.created for row in rows]
+        own: Rows = rows
         if None in times:
             self._go_serial("rows without created")
-            own: Rows = rows
-        elif len(self.windows) > 1 and times and not (asked[0] <= min(times) and max(times) < asked[1]):  # type: ignore[type-var,operator]  # None was looked for
-            self._drop_windows("the processor does not filter by created")
-            return None
-        else:
-            own = self._note_order(window, rows, [time for time in times if time is not None])
+        elif times:
+            seconds = cast(list[int], times)
+            if self._newest_first is None and seconds[0] != seconds[-1]:
+                self._newest_first = seconds[0] > seconds[-1]
+            # Lists are nearly always in order, which makes this fast and gives both ends.
+            ordered = sorted(seconds, reverse=self._newest_first is not False)
+            low, high = min(ordered[0], ordered[-1]), max(ordered[0], ordered[-1])
+            if len(self.windows) > 1 and not (asked[0] <= low and high < asked[1]):
+                self._drop_windows("the processor does not filter by created")
+                return None
+            self._note_order(window, seconds, is_ordered=seconds == ordered)
+            if len(self.windows) > 1 and not (window.start_s <= low and high < window.end_s):
+                own = [row for row, at in zip(rows, seconds, strict=True) if window.start_s <= at < window.end_s]
         window.rows += len(own)
         window.cursor = own[-1].id if own else window.cursor
-        window.is_done = not has_more
+        if not has_more:
+            window.is_done = True
+            self._spent += window.requests - window.rows // self.page_size
         return own
 
     def steal(self) -> PagedWindow | None:
@@ -125,22 +137,18 @@ class PagePlan:
         return stolen
 
     def _can_afford(self) -> bool:
-        spent = sum(each.requests - each.rows // self.page_size if each.is_done else 2 for each in self.windows)
-        return spent + 2 <= 2 * self.windows_max
+        active = sum(not each.is_done for each in self.windows)
+        return self._spent + 2 * active + 2 <= 2 * self.windows_max
 
-    def _note_order(self, window: PagedWindow, rows: Rows, times: list[int]) -> Rows:
-        if not times:
-            return rows
-        seen = times if window.frontier_s is None else [window.frontier_s, *times]
-        if self._newest_first is None and seen[0] != seen[-1]:
-            self._newest_first = seen[0] > seen[-1]
-        if seen != sorted(seen, reverse=self._newest_first is not False):
+    def _note_order(self, window: PagedWindow, times: list[int], *, is_ordered: bool) -> None:
+        before, newest_first = window.frontier_s, self._newest_first
+        if before is not None:
+            if newest_first is None and before != times[0]:
+                newest_first = self._newest_first = before > times[0]
+            is_ordered = is_ordered and (times[0] <= before if newest_first is not False else times[0] >= before)
+        if not is_ordered:
             self._go_serial("rows in no order of created")
         window.frontier_s = times[-1]
-        start, end = window.start_s, window.end_s
-        if len(self.windows) == 1 or (start <= min(times) and max(times) < end):
-            return rows
-        return [row for row, time in zip(rows, times, strict=True) if start <= time < end]
 
     def _go_serial(self, reason: str) -> None:
         """No window is split any more; those that exist are read to their ends."""

@@ -4,7 +4,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paykit_settle.endpoint import check_params, check_path
+import msgspec
+
+from paykit_settle.endpoint import check_path, write_query
 from paykit_settle.errors import SettleError
 from paykit_settle.faults import Exchange
 from paykit_settle.wire import check_idempotency_key, encode_body
@@ -12,20 +14,18 @@ from paykit_settle.wire import check_idempotency_key, encode_body
 Params = Mapping[str, str | int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorRequest:
-    """What goes out: made once, so that every attempt sends the very same bytes under the same key."""
+class ProcessorRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes out: made once, so that every attempt sends the very same bytes under the same key.
+
+    `account` is whose request it is, as far as its parameters tell.
+    """
 
     method: str
     path: str
-    params: Params | None = None
+    query: str = ""
+    account: str = ""
     content: bytes | None = None
     idempotency_key: str | None = None
-
-    @property
-    def account(self) -> str:
-        """Whose request it is, as far as its parameters tell."""
-        return str((self.params or {}).get("account", ""))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +43,10 @@ class Progress:
 
 def get_request(path: str, params: Params | None) -> ProcessorRequest:
     """A GET; `InvalidRequest` for a path or parameters that could lead elsewhere."""
-    return ProcessorRequest(method="GET", path=check_path(path), params=check_params(params or {}))
+    if not params:
+        return ProcessorRequest(method="GET", path=check_path(path))
+    account = str(params.get("account", ""))
+    return ProcessorRequest(method="GET", path=check_path(path), query=write_query(params), account=account)
 
 
 def post_request(path: str, body: bytes | Mapping[str, object], idempotency_key: str) -> ProcessorRequest:

@@ -1,32 +1,33 @@
 """One request's way to the processor and back, whichever HTTP library does it: what the client needs of either.
 
-Two exist: httpx's own client in `client.py`, and aiohttp's in `connections.py`.
+Two exist: httpx's own client in `client.py`, and the direct connections of `direct.py`.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from typing import Protocol
-from urllib.parse import quote
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class RawAnswer:
-    """An answer's head, and its body as it travels. Header names are looked up in any case."""
+    """An answer as it travelled: its body is still packed. Headers are looked up by their name in lower case.
+
+    `is_cut`: the body is over the limit that was given, and only its beginning is here.
+    """
 
     status: int
     headers: Mapping[str, str]
-    body: AsyncIterator[bytes]
+    body: bytes
+    is_cut: bool = False
 
 
 class Sender(Protocol):
     """Sends one request, once: follows no redirect, unpacks nothing, keeps no cookie. Every wait has a bound."""
 
-    def send(
-        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None
-    ) -> AbstractAsyncContextManager[RawAnswer]: ...
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, *, body_bytes_max: int
+    ) -> RawAnswer: ...
 
     async def aclose(self) -> None: ...
 
@@ -45,15 +46,3 @@ class Unreachable(Exception):
     def __init__(self, what: str, failure: Failure) -> None:
         super().__init__(what)
         self.failure = failure
-
-
-def full_url(base_url: str, path: str, params: Mapping[str, str | int] | None) -> str:
-    """The URL of a request, its parameters percent-encoded."""
-    if not params:
-        return base_url + path
-    return f"{base_url}{path}?" + "&".join(f"{_quoted(name)}={_quoted(str(value))}" for name, value in params.items())
-
-
-@lru_cache(maxsize=1024)
-def _quoted(text: str) -> str:
-    return quote(text, safe="")

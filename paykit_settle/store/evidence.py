@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import apsw
+import msgspec
 
 from paykit_settle.errors import StoreUnavailable
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.page_wire import decode_page
-from paykit_settle.store.packing import pack, unpack, unpack_ids
+from paykit_settle.store.packing import Packer, unpack, unpack_ids
 from paykit_settle.store.queries import load_queries
 
 _SQL = load_queries("runs.sql")
@@ -65,8 +66,7 @@ class StoredPage:
     received_at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewPage:
+class NewPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page to store: its window, the cursor it was asked with, its last own row's id, and its bytes."""
 
     number: int
@@ -99,6 +99,7 @@ def store_pages(
     if not before and pages[0].number > 1:
         # Its own commit failed: without it these must not stand, or the next pull would go on behind a hole.
         raise StoreUnavailable(f"page {pages[0].number} cannot be stored: the page before it was not")
+    pack = Packer().pack
     rows_of_pages = []
     for page in pages:
         digest = hashlib.sha256(page.body).hexdigest()

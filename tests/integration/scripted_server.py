@@ -16,7 +16,7 @@ from typing import Self
 
 from paykit_settle.body_reader import BodyLimits
 from paykit_settle.client import ProcessorClient
-from paykit_settle.connections import Connections
+from paykit_settle.direct import DirectConnections
 from paykit_settle.retry import RetryPolicy
 
 KEY = "sk_test_Secret_4242"
@@ -104,15 +104,14 @@ async def scripted(
     limits: BodyLimits | None = None,
     fast: bool = False,
 ) -> AsyncIterator[tuple[ScriptedServer, ProcessorClient]]:
-    """A server that answers by the script (and ever after with `then`), and a client of it; `fast`: over aiohttp."""
+    """A server that answers by the script (and ever after with `then`), and its client; `fast`: by `direct.py`."""
     whole = script if then is None else chain(script, repeat(then))
-    timeout_s = policy.request_timeout_s
-    sender = Connections(connections_max=4, timeout_s=timeout_s, trust_env=False) if fast else None
-    async with (
-        ScriptedServer(whole) as server,
-        ProcessorClient(server.url, api_key=KEY, policy=policy, limits=limits, sender=sender) as client,
-    ):
-        yield server, client
+    async with ScriptedServer(whole) as server:
+        sender = None
+        if fast:
+            sender = DirectConnections(server.url, connections_max=4, timeout_s=policy.request_timeout_s)
+        async with ProcessorClient(server.url, api_key=KEY, policy=policy, limits=limits, sender=sender) as client:
+            yield server, client
 
 
 async def get(client: ProcessorClient) -> object:

@@ -19,7 +19,7 @@ from fake_processor.generator import Plan
 from paykit_settle.budget import RequestBudget
 from paykit_settle.checking import verify_run
 from paykit_settle.client import ProcessorClient
-from paykit_settle.connections import Connections
+from paykit_settle.direct import DirectConnections
 from paykit_settle.explain import explanation, explanation_text, run_json
 from paykit_settle.lifecycle import Step
 from paykit_settle.models import PostedSettlement
@@ -49,7 +49,7 @@ class Bench:
 
     @asynccontextmanager
     async def client(self, *, fast: bool, budget: RequestBudget | None = None) -> AsyncIterator[ProcessorClient]:
-        sender = Connections(connections_max=64, timeout_s=10, trust_env=False) if fast else None
+        sender = DirectConnections(self.fake.url, connections_max=64, timeout_s=10) if fast else None
         async with ProcessorClient(self.fake.url, policy=PATIENT, sender=sender, budget=budget) as client:
             yield client
 

@@ -4,17 +4,19 @@ Without these the development key would travel to a real host, a password in a U
 could lead to a stranger's host.
 """
 
+from urllib.parse import parse_qsl
+
 import pytest
 
 from paykit_settle.endpoint import (
     LOOPBACK_API_KEY,
-    PARAMS_BYTES_MAX,
+    QUERY_BYTES_MAX,
     check_api_key,
     check_base_url,
-    check_params,
     check_path,
     is_header_safe,
     is_loopback,
+    write_query,
 )
 from paykit_settle.errors import InvalidConfig, InvalidRequest
 
@@ -98,23 +100,28 @@ def test_path_that_could_lead_elsewhere_or_add_a_parameter_is_refused(path: str)
         check_path(path)
 
 
-def test_parameters_of_any_text_are_kept() -> None:
-    params: dict[str, str | int] = {"account": "a&b=c \n\x00 é 中", "limit": 3}
-    assert check_params(params) is params
-    assert check_params({}) == {}
+def test_parameters_of_any_text_come_back_from_the_query() -> None:
+    params: dict[str, str | int] = {"account": "a&b=c \n\x00 é 中", "created[gte]": 3}
+    query = write_query(params)
+    assert query.isascii()
+    assert query.isprintable()
+    assert parse_qsl(query, strict_parsing=True) == [("account", "a&b=c \n\x00 é 中"), ("created[gte]", "3")]
+    assert write_query({}) == ""
 
 
 def test_parameter_that_has_no_form_in_a_url_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="lone surrogate"):
-        check_params({"account": "\udcff"})
+        write_query({"account": "\udcff"})
     with pytest.raises(InvalidRequest, match="lone surrogate"):
-        check_params({"\ud800": 1})
+        write_query({"\ud800": 1})
 
 
 def test_parameters_are_bounded_in_all() -> None:
-    check_params({"a": "x" * (PARAMS_BYTES_MAX - 2), "b": ""})
-    with pytest.raises(InvalidRequest, match=f"over {PARAMS_BYTES_MAX} bytes"):
-        check_params({"a": "é" * (PARAMS_BYTES_MAX // 2)})
+    write_query({"a": "x" * (QUERY_BYTES_MAX - 5), "b": ""})
+    with pytest.raises(InvalidRequest, match=f"over {QUERY_BYTES_MAX} bytes"):
+        write_query({"a": "x" * (QUERY_BYTES_MAX - 4), "b": ""})
+    with pytest.raises(InvalidRequest, match=f"over {QUERY_BYTES_MAX} bytes"):
+        write_query({"a": "é" * (QUERY_BYTES_MAX // 6 + 1)})
 
 
 @pytest.mark.parametrize(("text", "safe"), [("a", True), ("a b", True), ("", False), (" a", False), ("a\x7f", False)])

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from paykit_settle.page_shape import MISSES_MAX, AlikeRows
+from paykit_settle.page_shape import MISSES_MAX, TEXTS_MAX, AlikeRows
 from paykit_settle.page_wire import PageReader, decode_page
 
 ROW = {"id": "t1", "object": "balance_transaction", "amount": 100, "currency": "usd", "fee": 3, "type": "charge",
@@ -80,3 +80,51 @@ def test_member_that_is_no_name_in_python_is_left_to_the_plain_decoder() -> None
     alike = AlikeRows()
     alike.learn(page([ROW | {"a-b": 1}]))
     assert alike.decode(page([ROW | {"a-b": 1}])) is None
+
+
+def rows(*currencies: str | None, **members: object) -> list[dict[str, object]]:
+    return [ROW | {"id": f"t{index}", "currency": each, **members} for index, each in enumerate(currencies)]
+
+
+def test_text_that_few_rows_differ_in_is_known_again_and_a_new_one_is_learned() -> None:
+    alike = AlikeRows()
+    reader = PageReader(pages_max=99, alike=alike)
+    reader.read(page(rows(*["usd"] * 8)))
+    assert alike.decode(page(rows("usd", "eur"))) is None
+    assert [row.currency for row in reader.read(page(rows(*["eur"] * 8))).rows] == ["eur"] * 8
+    fast = alike.decode(page(rows("usd", "eur")))
+    assert fast is not None
+    assert [row.currency for row in fast.data] == ["usd", "eur"]
+
+
+def test_text_that_differs_in_many_rows_is_any_text() -> None:
+    alike = AlikeRows()
+    alike.learn(page(rows("usd", "eur", "gbp", "jpy")))
+    assert alike.decode(page(rows("chf"))) is not None
+
+
+def test_member_with_more_and_more_texts_is_any_text_in_the_end() -> None:
+    alike = AlikeRows()
+    for number in range(TEXTS_MAX + 1):
+        alike.learn(page(rows(*[f"c{number}"] * 8)))
+    assert alike.decode(page(rows("new"))) is not None
+
+
+@pytest.mark.parametrize("status", ["", "x" * 256, None, 5])
+def test_what_the_plain_decoder_refuses_is_never_learned_as_a_text(status: object) -> None:
+    reader = PageReader(pages_max=9, alike=AlikeRows())
+    reader.read(page(rows(*["usd"] * 8)))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="field status"):
+            reader.read(page(rows(*["usd"] * 8, status=status)))
+
+
+def test_colon_in_a_text_is_no_member() -> None:
+    flat = {"description": "at 10:30", "fee_details": "none", "exchange_rate": None}
+    alike = AlikeRows()
+    body = page(rows(*["usd"] * 8, **flat))
+    alike.learn(body)
+    assert alike.decode(body) is not None
+    repeated = body.replace(b'"fee":3,', b'"fee":3,"fee":4,', 1).replace(b"10:30", b"10 30", 1)
+    assert repeated.count(b":") == body.count(b":")
+    assert alike.decode(repeated) is None
