@@ -59,7 +59,10 @@ def json_response(body: object, *, status: int = 200) -> web.Response:
 async def read_body(request: web.Request) -> bytes:
     """The bytes of the body; 408 if they take longer than BODY_TIMEOUT_S, 413 if they are too many."""
     if request.content.is_eof():  # it came with the head of the request, as small bodies do
-        return await request.read()
+        body = request.content.read_nowait()
+        if len(body) > request.client_max_size:
+            raise web.HTTPRequestEntityTooLarge(max_size=request.client_max_size, actual_size=len(body))
+        return body
     reads = request.app[_reads]
     try:
         async with asyncio.timeout(0 if reads.ended else BODY_TIMEOUT_S) as deadline:

@@ -4,7 +4,7 @@ Pure: knows neither HTTP nor the database. Currencies come in upper case here, a
 the canonical form.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Annotated
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -193,12 +193,12 @@ def read_list(raw: str) -> ListRequest:
     return ListRequest(limit=asked["limit"] or LIST_LIMIT_DEFAULT, starting_after=asked["starting_after"])  # type: ignore[arg-type]  # the readers above give these types
 
 
-def read_path_text(value: str, raw_path: str, what: str) -> str:
+def read_path_text(value: str, raw_path: Callable[[], str], what: str) -> str:
     """A segment of the path, decoded: 1 to 255 characters, none of control, and sent as valid UTF-8."""
     if "%" in value:
         # What cannot be decoded is left encoded by the router, and would be taken for the text "%FF".
         try:
-            unquote_to_bytes(raw_path).decode()
+            unquote_to_bytes(raw_path()).decode()
         except UnicodeDecodeError:
             raise InvalidRequest("the path is not UTF-8") from None
     if not is_plain_text(value):

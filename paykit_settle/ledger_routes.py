@@ -108,7 +108,10 @@ async def get_accounts(request: web.Request) -> web.Response:
 
 async def get_account(request: web.Request) -> web.Response:
     """`GET .../accounts/{name}[?currency=]`: one account; 404 if there is none, for missing is not 0."""
-    tenant, name = _tenant(request), read_path_text(request.match_info["name"], request.rel_url.raw_path, "name")
+    tenant, name = (
+        _tenant(request),
+        read_path_text(request.match_info["name"], lambda: request.rel_url.raw_path, "name"),
+    )
     currency = _query_currency(request)
     if name == BALANCE and currency is None:
         currency = _DEFAULT_CURRENCY
@@ -131,7 +134,11 @@ async def get_transfers(request: web.Request) -> web.Response:
 
 
 def _tenant(request: web.Request) -> str:
-    return read_path_text(request.match_info["tenant_id"], request.rel_url.raw_path, "tenant_id")
+    return _path_text(request, "tenant_id")
+
+
+def _path_text(request: web.Request, name: str) -> str:
+    return read_path_text(request.match_info[name], lambda: request.rel_url.raw_path, name)
 
 
 def _query_currency(request: web.Request) -> str | None:

@@ -34,13 +34,8 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     answer: str
 
 
-class AccountState(msgspec.Struct, frozen=True, gc=False):
-    """An account's row number (None: it opens with this batch), balance and floor, in minor units."""
-
-    number: int | None
-    balance: int
-    floor: int
-
+AccountState = tuple[int | None, int, int]
+"""An account's row number (None: it opens with this batch), balance and floor, in minor units."""
 
 Outcome = Receipt | SettleError
 
@@ -79,8 +74,7 @@ def plan_journals(
     states = plan.states
     for journal in journals:
         key = (journal.tenant, journal.operation, journal.key)
-        earlier = known.get(key)
-        if earlier is not None:
+        if (earlier := known.get(key)) is not None:
             outcomes.append(_replay(journal, earlier))
             continue
         refusal = _apply(journal, next_id, accounts, states, plan.entries)
@@ -93,11 +87,11 @@ def plan_journals(
         times = (journal.event_at_ms, journal.recorded_at_ms)
         rows.append((next_id, *key, journal.fingerprint, answer, journal.details, *times))
         next_id += 1
-    for account, state in states.items():
-        if state.number is None:
-            plan.opened[account] = (*account, state.balance, state.floor, journals[0].recorded_at_ms)
-        elif state.balance != (before := accounts[account].balance):
-            plan.moved[account] = (state.balance, state.number, before)
+    for account, (number, balance, floor) in states.items():
+        if number is None:
+            plan.opened[account] = (*account, balance, floor, journals[0].recorded_at_ms)
+        elif balance != (before := accounts[account][1]):
+            plan.moved[account] = (balance, number, before)
     return plan
 
 
@@ -138,18 +132,18 @@ def _apply(
         if state is None:
             if account != BALANCE or binds_floors:
                 return UnknownAccount(f"the tenant has no account {account!r} in {currency.upper()}")
-            state = AccountState(None, 0, 0)
-        before = state.balance
+            state = (None, 0, 0)
+        number, before, floor = state
         after = before + amount
-        if binds_floors and amount < 0 and after < state.floor:
+        if binds_floors and amount < 0 and after < floor:
             return InsufficientFunds(
-                f"account {account!r} has {before - state.floor} {currency.upper()} minor units above its floor, "
+                f"account {account!r} has {before - floor} {currency.upper()} minor units above its floor, "
                 f"the transfer takes {-amount}"
             )
         if not -AMOUNT_MAX <= after <= AMOUNT_MAX:
             return BalanceOutOfRange(f"the balance of {account!r} would go beyond ±{AMOUNT_MAX}")
-        moved[key] = AccountState(state.number, after, state.floor)
+        moved[key] = (number, after, floor)
         rows.append((journal_id, position, account, currency, amount, before, after, entry.details))
     states.update(moved)
-    entry_rows.extend(rows)
+    entry_rows += rows
     return None

@@ -17,6 +17,7 @@ from paykit_settle.journal import Journal
 from paykit_settle.store.plan import (
     AccountKey,
     AccountState,
+    JournalKey,
     Outcome,
     Plan,
     Receipt,
@@ -35,6 +36,11 @@ ROWS_PER_STATEMENT = (64, 32, 16, 8, 4, 2, 1)
 """Rows that one statement writes, most first: few statements for any number of rows, and few to compile."""
 ACCOUNTS_REMEMBERED_MAX = 20_000
 """Accounts that a poster remembers before it starts anew."""
+MOVES_AT_ONCE_MIN = 32
+"""Balances that are moved by one statement. Fewer are moved one by one, which is quicker; but each statement lets go of
+the interpreter's lock and takes it again, and for many that costs the other threads more than it saves here."""
+CAREFUL_BATCHES = 16
+"""Batches whose keys a poster looks up first, after it met one that was used."""
 
 
 def post_journal(connection: apsw.Connection, journal: Journal) -> Receipt:
@@ -55,8 +61,7 @@ def post_journals(connection: apsw.Connection, journals: Sequence[Journal]) -> l
     The connection must be in a write transaction (BEGIN IMMEDIATE), so that what is read here cannot change.
     """
     plan = make_plan(connection, journals, {})
-    write_balances(connection, plan)
-    record(connection, plan)
+    write(connection, plan)
     return plan.outcomes
 
 
@@ -72,16 +77,23 @@ class Poster:
         self._connection = connection
         self._states: dict[AccountKey, AccountState] = {}
         self._version = 0
+        self._careful_for = 0
 
     def post(self, journals: Sequence[Journal]) -> list[Outcome]:
-        """Like `post_journals`."""
+        """Like `post_journals`.
+
+        Keys are nearly always new, and the unique index says when one is not: they are looked up only then, and in the
+        batches after that, for retries come in crowds.
+        """
         version = self._connection.execute(_SQL["data_version"]).get
         if version != self._version or len(self._states) > ACCOUNTS_REMEMBERED_MAX:
             self._states.clear()
             self._version = version
-        plan = make_plan(self._connection, journals, self._states)
-        write_balances(self._connection, plan)
-        record(self._connection, plan)
+        plan = None if self._careful_for else self._write_hopefully(journals)
+        if plan is None:
+            self._careful_for = max(0, self._careful_for - 1)
+            plan = make_plan(self._connection, journals, self._states)
+            write(self._connection, plan)
         self._states.update(plan.states)
         for opened in plan.opened:
             del self._states[opened]  # its row number is not known yet
@@ -91,21 +103,49 @@ class Poster:
         """Drops all that is remembered: it may no longer be what the file holds."""
         self._states.clear()
 
+    def _write_hopefully(self, journals: Sequence[Journal]) -> Plan | None:
+        """Plans as if every key were new, and writes that; None, and nothing is written, if one may not be."""
+        plan = make_plan(self._connection, journals, self._states, are_new=True)
+        if any(isinstance(outcome, SettleError) for outcome in plan.outcomes):
+            # What would be refused now may have been posted before, and then has its first answer to give.
+            self._careful_for = CAREFUL_BATCHES
+            return None
+        self._connection.execute("SAVEPOINT hopeful")
+        try:
+            write(self._connection, plan)
+        except apsw.ConstraintError:
+            self._connection.execute("ROLLBACK TO hopeful; RELEASE hopeful")
+            self._careful_for = CAREFUL_BATCHES
+            return None
+        self._connection.execute("RELEASE hopeful")
+        return plan
 
-def make_plan(connection: apsw.Connection, journals: Sequence[Journal], states: dict[AccountKey, AccountState]) -> Plan:
+
+def make_plan(
+    connection: apsw.Connection,
+    journals: Sequence[Journal],
+    states: dict[AccountKey, AccountState],
+    *,
+    are_new: bool = False,
+) -> Plan:
     """The plan for these journals against what the database holds now; writes nothing.
 
     `states` are accounts that were read before and cannot have changed; those that are missing are added to it.
+    `are_new`: the database is not asked for the journals' keys.
     """
-    keys = [(journal.tenant, journal.operation, journal.key) for journal in journals]
-    found = connection.execute(_SQL["find_journals"], (_array(keys),))
-    stored = {keys[index]: Stored(fingerprint, answer) for index, fingerprint, answer in found}
+    stored = {} if are_new else _find_journals(connection, journals)
     if missing := [key for key in account_keys(journals) if key not in states]:
         rows = connection.execute(_SQL["find_accounts"], (_array(missing),))
         for tenant, id_, currency, number, balance, floor in rows:
-            states[(tenant, id_, currency)] = AccountState(number, balance, floor)
+            states[(tenant, id_, currency)] = (number, balance, floor)
     last_id = connection.execute(_SQL["last_journal_id"]).get or 0
     return plan_journals(journals, stored=stored, accounts=states, next_id=last_id + 1)
+
+
+def _find_journals(connection: apsw.Connection, journals: Sequence[Journal]) -> dict[JournalKey, Stored]:
+    keys = [(journal.tenant, journal.operation, journal.key) for journal in journals]
+    found = connection.execute(_SQL["find_journals"], (_array(keys),))
+    return {keys[index]: Stored(fingerprint, answer) for index, fingerprint, answer in found}
 
 
 def _array(rows: Sequence[object]) -> str:
@@ -113,24 +153,29 @@ def _array(rows: Sequence[object]) -> str:
     return _encode(rows).decode()
 
 
-def write_balances(connection: apsw.Connection, plan: Plan) -> None:
-    """Opens the accounts that the plan opens, and moves the balances that it moves."""
+def write(connection: apsw.Connection, plan: Plan) -> None:
+    """Writes all of a plan. The journals come first: where a key is used already, nothing else was tried."""
+    _write_rows(connection, "insert_journal", plan.journals)
     _write_rows(connection, "insert_account", list(plan.opened.values()))
     move_balances(connection, list(plan.moved.values()))
+    _write_rows(connection, "insert_entry", plan.entries)
+
+
+def record(connection: apsw.Connection, plan: Plan) -> None:
+    """Writes the journals and entries of a plan, without its balances: from here on their keys are used."""
+    _write_rows(connection, "insert_journal", plan.journals)
+    _write_rows(connection, "insert_entry", plan.entries)
 
 
 def move_balances(connection: apsw.Connection, moves: Sequence[tuple[object, ...]]) -> None:
     """Sets balances; `InvariantViolated` if one is no longer what the plan read, which a write lock rules out."""
     changed = connection.total_changes()
-    _write_rows(connection, "move_balances", moves)
+    if len(moves) < MOVES_AT_ONCE_MIN:
+        connection.executemany(_SQL["move_balance"], moves)
+    else:
+        _write_rows(connection, "move_balances", moves)
     if connection.total_changes() - changed != len(moves):
         raise InvariantViolated("a balance changed between reading and writing it in one transaction")
-
-
-def record(connection: apsw.Connection, plan: Plan) -> None:
-    """Writes the journals and entries of the plan: from here on their keys are used."""
-    _write_rows(connection, "insert_journal", plan.journals)
-    _write_rows(connection, "insert_entry", plan.entries)
 
 
 def _write_rows(connection: apsw.Connection, name: str, rows: Sequence[tuple[object, ...]]) -> None:

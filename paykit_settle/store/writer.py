@@ -29,8 +29,9 @@ QUEUE_MAX = 4_096
 event loop that gathers, by HAND_OVER_MAX at most."""
 BATCH_MAX = 500
 """Units in one commit. A larger crowd takes turns: one half is committed while the other is answered."""
-HAND_OVER_MAX = 32
-"""Units that an event loop gathers before the writer gets them: the rest of a larger crowd is made ready meanwhile."""
+HAND_OVER_MAX = 128
+"""Units that an event loop gathers before the writer gets them: the rest of a larger crowd is made ready meanwhile.
+With fewer, loop and writer get into each other's way more often: they share one interpreter."""
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]

@@ -123,11 +123,14 @@ def test_transfer_that_moves_nothing_cannot_be_booked(target: str, amount: int) 
 
 
 def test_fingerprint_of_a_transfer_covers_all_but_its_id() -> None:
-    base = {"id": "x", "source": "a", "target": "b", "amount": 5, "currency": "usd"}
-    prints = [Transfer(**{**base, **change}).fingerprint()  # type: ignore[arg-type]
-              for change in ({}, {"source": "c"}, {"target": "c"}, {"amount": 6}, {"currency": "eur"})]  # fmt: skip
+    def made(**change: object) -> bytes:
+        terms = {"id": "x", "source": "a", "target": "b", "amount": 5, "currency": "usd"} | change
+        return transfer_journal("t", Transfer(**terms), at_ms=1).fingerprint  # type: ignore[arg-type]
+
+    changes: list[dict[str, object]] = [{}, {"source": "c"}, {"target": "c"}, {"amount": 6}, {"currency": "eur"}]
+    prints = [made(**change) for change in changes]
     assert len(set(prints)) == 5
-    assert Transfer(**{**base, "id": "y"}).fingerprint() == prints[0]  # type: ignore[arg-type]
+    assert made(id="y") == prints[0]
     assert prints[0] == fingerprint(["a", "b", 5, "usd"])
 
 

@@ -23,7 +23,7 @@ def plan(*journals: Journal, stored: dict[str, Stored] | None = None, **accounts
 
 
 def account(balance: int, *, floor: int = 0, number: int = 1) -> AccountState:
-    return AccountState(number, balance, floor)
+    return number, balance, floor
 
 
 def refusal(plan: Plan, index: int = 0) -> type[SettleError]:

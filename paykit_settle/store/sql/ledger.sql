@@ -29,8 +29,12 @@ SELECT max(id) FROM journals;
 -- name: insert_account
 INSERT INTO accounts (tenant, id, currency, balance, floor, created_at_ms) VALUES (?, ?, ?, ?, ?, ?);
 
--- name: move_balances
+-- name: move_balance
 -- Only from the balance that was read in this transaction: anything else is a bug, and changes no row.
+UPDATE accounts SET balance = ? WHERE number = ? AND balance = ?;
+
+-- name: move_balances
+-- The same for many.
 WITH moves (after, number, before) AS (VALUES (?, ?, ?))
 UPDATE accounts SET balance = moves.after
 FROM moves
