@@ -6,7 +6,7 @@ from benchmarks import ours
 from benchmarks.measuring import ROUNDS, interleaved, server, table
 
 
-def run(*, sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000), rounds: int = ROUNDS) -> str:
+def run(*, sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000, 5_000_000), rounds: int = ROUNDS) -> str:
     lines = []
     base = 0.0
     for rows in sizes:

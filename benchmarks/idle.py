@@ -8,6 +8,7 @@ import urllib.request
 
 from benchmarks import ours, peers
 from benchmarks.measuring import server, table
+from paykit_settle.run import run_settlement
 
 
 def run(*, settlements: int = 200) -> str:
@@ -22,14 +23,27 @@ def run(*, settlements: int = 200) -> str:
 
     with server(15) as url:
         own = statistics.median(asyncio.run(warm(url))) * 1000
+        bare = statistics.median(asyncio.run(_bare(url, settlements))) * 1000
         naive = statistics.median(_timed(url) for _ in range(settlements)) * 1000
         asked = statistics.median(_requests_alone(url) for _ in range(settlements)) * 1000
     lines = [
         ["ours: claimed, stored, looked up, posted, booked durably", f"{own:.2f}", f"{own - asked:.2f}"],
+        ["ours, nothing stored (`run_settlement`): three requests", f"{bare:.2f}", f"{bare - asked * 3 / 4:.2f}"],
         ["urllib + json: pages, rates and post, nothing stored", f"{naive:.2f}", f"{naive - asked:.2f}"],
         ["the processor's own time for the same four requests", f"{asked:.2f}", ""],
     ]
     return table("A settlement of 15 rows", ["", "ms", "beyond the processor"], lines)
+
+
+async def _bare(url: str, settlements: int) -> list[float]:
+    """Seconds of each settlement without a store: read, converted, posted under its key, not booked."""
+    seconds = []
+    async with ours.settings(url).make_client() as client:
+        for number in range(settlements + 5):
+            start = time.perf_counter()
+            await run_settlement(client, None, f"acct_{number}", ours.DAY, now=ours.NOW)
+            seconds.append(time.perf_counter() - start)
+    return seconds[5:]
 
 
 def _timed(url: str) -> float:

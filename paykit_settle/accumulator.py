@@ -43,7 +43,8 @@ class Accumulator:
         self.available_ids: list[str] = []
         """With `known`, the ids of the available rows, in order: what this roll-up settles or leaves out for good."""
         self._ids = IdHashes()
-        self._row_count = 0
+        self.row_count = 0
+        """The rows that were added, repeats included."""
         self._repeat_count = 0
         self._groups: dict[tuple[str, str, str | None, str], _Group] = {}
         self._problems: list[Problem] = []
@@ -53,7 +54,7 @@ class Accumulator:
         """Counts the rows; problems, and ids that came before, are kept for `finish`."""
         if self._known is not None:
             rows = [row for row in rows if row.id not in self._known]
-        self._row_count += len(rows)
+        self.row_count += len(rows)
         self._ids.add([row.id for row in rows])
         groups, start, end = self._groups, self._start, self._end
         for row in rows:
@@ -76,6 +77,10 @@ class Accumulator:
                 group.refunded_count += 1
                 group.refunded += amount
                 group.fees += fee
+
+    def may_repeat(self) -> bool:
+        """Whether two rows have one id, or two ids one hash: then `finish` reads the rows again."""
+        return bool(self._ids.repeated())
 
     def finish(self, again: Callable[[], Iterable[Sequence[BalanceTransaction]]]) -> RollUp:
         """The totals; `RunRefused` if any row had a problem or a sum leaves the range of an amount.
@@ -102,7 +107,7 @@ class Accumulator:
             pending=tuple(group for group in counted if group.status == "pending"),
             left_out=tuple(group for group in groups if group.type in MOVES_BALANCE),
             unknown_types=tuple(sorted({group.type for group in groups} - KNOWN_TYPES)),
-            row_count=self._row_count - self._repeat_count,
+            row_count=self.row_count - self._repeat_count,
             repeat_count=self._repeat_count,
         )
 

@@ -24,6 +24,8 @@ from paykit_settle.store.evidence import NewPage, PageKey, StoredPage, stored_pa
 from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store, clock_ms
 
+SMALL_DAY_ROWS = 1_000
+
 AtStep = Callable[[Step], None]
 
 
@@ -89,6 +91,8 @@ class DayReader:
             finally:
                 await self._buffer.flush()
             self._buffer.check()
+        if into.row_count <= SMALL_DAY_ROWS and not into.may_repeat():
+            return into.finish(lambda: ())  # not worth another thread
         return await self._store.read(lambda connection: into.finish(lambda: self._stored_rows(connection)))
 
     async def _read_windows(self, take: Callable[[Rows], None]) -> None:

@@ -13,7 +13,7 @@ from paykit_settle.day_reader import AtStep
 from paykit_settle.errors import OutcomeUnknown, ProcessorError, ProcessorRejected, SettleError, SettlementConflict
 from paykit_settle.lifecycle import Event, Step
 from paykit_settle.store.freezing import book_attempt, end_attempt, mark_sent, next_attempt
-from paykit_settle.store.runs import Attempt, Run, attempt_of, move, run_by_number
+from paykit_settle.store.runs import Attempt, Run, current_attempt, move, run_by_number
 from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.wire import FoundSettlement, settlement_key
 
@@ -38,22 +38,22 @@ class SettlementPoster:
         self._at_step = at_step
         self._now_ms = now_ms
 
-    async def post(self, run: Run) -> Run:
-        """The posted and booked run. Raises what stopped it, with the run's state saying the same.
+    async def post(self, run: Run, attempt: Attempt | None = None) -> tuple[Run, Attempt]:
+        """The posted and booked run with its attempt. Raises what stopped it, with the run's state saying the same.
 
+        `attempt` is the run's current one, for a caller that has it at hand.
         `ProcessorRejected` (also `SettlementConflict`) leaves it rejected or, if the content is not why, failed;
         `ProcessorUnavailable` failed; `OutcomeUnknown` unknown.
         """
         for _ in range(ATTEMPTS_PER_RUN_MAX):
-            posted = await self._post_once(run)
+            posted = await self._post_once(run, attempt or await self._attempt(run))
             if posted is not None:
                 return posted
-            run = await self._start_next_attempt(run)
+            run, attempt = await self._start_next_attempt(run), None
         raise await self._end(run, Event.LOSE, OutcomeUnknown(f"{ATTEMPTS_PER_RUN_MAX} attempts had no certain end"))
 
-    async def _post_once(self, run: Run) -> Run | None:
+    async def _post_once(self, run: Run, attempt: Attempt) -> tuple[Run, Attempt] | None:
         """The booked run; None when this attempt's key is used up and the processor certainly has nothing."""
-        attempt = await self._attempt(run)
         found = await self._look_up(run, attempt)
         if (ours := _ours(found, attempt)) is not None:
             return await self._book(run, attempt, ours.id, ours.status)
@@ -75,7 +75,7 @@ class SettlementPoster:
         self._at_step(Step.ANSWERED)
         return await self._book(run, attempt, settlement_id, status)
 
-    async def _settle_doubt(self, run: Run, attempt: Attempt, error: SettleError) -> Run | None:
+    async def _settle_doubt(self, run: Run, attempt: Attempt, error: SettleError) -> tuple[Run, Attempt] | None:
         """After a failed send: ask the processor where that can settle it, and say the rest as it is."""
         if isinstance(error, OutcomeUnknown | SettlementConflict):
             try:
@@ -108,15 +108,16 @@ class SettlementPoster:
             return await self._end(run, Event.LOSE, _lost(error))
         return await self._end(run, Event.FAIL, error)
 
-    async def _book(self, run: Run, attempt: Attempt, settlement_id: str, status: str) -> Run:
+    async def _book(self, run: Run, attempt: Attempt, settlement_id: str, status: str) -> tuple[Run, Attempt]:
         """Marks the run posted and books its journal, in one commit."""
         self._at_step(Step.BEFORE_BOOKING)
         now_ms = self._now_ms()
 
-        def book(connection: apsw.Connection) -> Run:
+        def book(connection: apsw.Connection) -> tuple[Run, Attempt]:
             end_attempt(connection, run, "posted", now_ms=now_ms, settlement_id=settlement_id, status=status)
             book_attempt(connection, run, attempt, settlement_id=settlement_id, now_ms=now_ms)
-            return move(connection, run, Event.ACCEPT, now_ms=now_ms, settlement_id=settlement_id, release=True)
+            posted = move(connection, run, Event.ACCEPT, now_ms=now_ms, settlement_id=settlement_id, release=True)
+            return posted, current_attempt(connection, posted)
 
         posted = await self._store.write(book)
         self._at_step(Step.BOOKED)
@@ -144,10 +145,7 @@ class SettlementPoster:
         return await self._store.write(start)
 
     async def _attempt(self, run: Run) -> Attempt:
-        attempt = await self._store.read(lambda connection: attempt_of(connection, run.number, run.attempt))
-        if attempt is None:
-            raise LookupError(f"{run.id} has no attempt {run.attempt}")
-        return attempt
+        return await self._store.read(lambda connection: current_attempt(connection, run))
 
     def _is_forgotten(self, attempt: Attempt) -> bool:
         return attempt.sent_at_ms is not None and self._now_ms() - attempt.sent_at_ms > KEY_KEPT_MS

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date
 
+import apsw
 import msgspec
 
 from paykit_settle.client import ProcessorClient
@@ -26,7 +27,7 @@ from paykit_settle.run_request import RunRequest
 from paykit_settle.settlement import needs_rates, settle
 from paykit_settle.store.freezing import Frozen, freeze
 from paykit_settle.store.owner import Owner
-from paykit_settle.store.runs import ClaimRequest, Run, attempt_of, claim, move, unfinished_runs
+from paykit_settle.store.runs import Attempt, ClaimRequest, Run, claim, current_attempt, move, unfinished_runs
 from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.version import __version__
 from paykit_settle.window import day_window, load_zone
@@ -146,14 +147,14 @@ class Runner:
         )
         run = await self._store.write(lambda connection: claim(connection, request, is_alive=self._owner.is_alive))
         if run.state is State.POSTED:
-            return await self._answer(run, replayed=True)
+            attempt = await self._store.read(lambda connection: current_attempt(connection, run))
+            return _answer(run, attempt, replayed=True)
         self._at_step(Step.CLAIMED)
-        if run.state is State.PULLING:
-            run = await self._pull_and_freeze(run)
-        return await self._answer(await self._poster.post(run), replayed=False)
+        frozen = await self._pull_and_freeze(run) if run.state is State.PULLING else (run, None)
+        return _answer(*await self._poster.post(*frozen), replayed=False)
 
-    async def _pull_and_freeze(self, run: Run) -> Run:
-        """The frozen run; on an error it is failed, and what was read is kept for the next attempt."""
+    async def _pull_and_freeze(self, run: Run) -> tuple[Run, Attempt]:
+        """The frozen run and its attempt; on an error it is failed, and what was read is kept for the next attempt."""
         try:
             for _ in range(FREEZE_ATTEMPTS_MAX):
                 pulled = await pull_run(
@@ -176,7 +177,7 @@ class Runner:
             )
             raise
 
-    async def _freeze(self, run: Run, pulled: Pulled) -> Run | None:
+    async def _freeze(self, run: Run, pulled: Pulled) -> tuple[Run, Attempt] | None:
         settlement, rates = await self._build(run, pulled)
         scale = self._options.scale
         body = encode_body(settlement_payload(settlement, scale))
@@ -201,8 +202,13 @@ class Runner:
             ],
             late_rows=pulled.late_ids,
         )
+
+        def store(connection: apsw.Connection) -> tuple[Run, Attempt] | None:
+            frozen = freeze(connection, run, record, now_ms=clock_ms())
+            return None if frozen is None else (frozen, current_attempt(connection, frozen))
+
         self._at_step(Step.BEFORE_FREEZE)
-        frozen = await self._store.write(lambda connection: freeze(connection, run, record, now_ms=clock_ms()))
+        frozen = await self._store.write(store)
         if frozen is not None:
             self._at_step(Step.FROZEN)
         return frozen
@@ -223,17 +229,17 @@ class Runner:
         )
         return settlement, rates
 
-    async def _answer(self, run: Run, *, replayed: bool) -> PostedSettlement:
-        attempt = await self._store.read(lambda connection: attempt_of(connection, run.number, run.attempt))
-        if attempt is None or run.settlement_id is None:
-            raise InvariantViolated(f"{run.id} is posted without an attempt")
-        return PostedSettlement(
-            settlement_id=run.settlement_id,
-            status=attempt.status or "",
-            total_net=attempt.settlement.total_net,
-            currency=attempt.settlement.settlement_currency,
-            idempotency_key=attempt.idempotency_key,
-            settlement=attempt.settlement,
-            run_id=run.id,
-            replayed=replayed,
-        )
+
+def _answer(run: Run, attempt: Attempt, *, replayed: bool) -> PostedSettlement:
+    if run.settlement_id is None:
+        raise InvariantViolated(f"{run.id} is posted without an id")
+    return PostedSettlement(
+        settlement_id=run.settlement_id,
+        status=attempt.status or "",
+        total_net=attempt.settlement.total_net,
+        currency=attempt.settlement.settlement_currency,
+        idempotency_key=attempt.idempotency_key,
+        settlement=attempt.settlement,
+        run_id=run.id,
+        replayed=replayed,
+    )

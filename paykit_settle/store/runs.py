@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from paykit_settle.errors import InvalidRequest, ProcessorRejected, RunInProgress, SettlementConflict
+from paykit_settle.errors import InvalidRequest, InvariantViolated, ProcessorRejected, RunInProgress, SettlementConflict
 from paykit_settle.lifecycle import Event, State, next_state
 from paykit_settle.models import Settlement
 from paykit_settle.store.queries import load_queries
@@ -243,6 +243,14 @@ def posted_days(connection: apsw.Connection, account: str, first: Date, before: 
 def attempt_of(connection: apsw.Connection, run: int, number: int) -> Attempt | None:
     """What that attempt froze; None while it is pulled."""
     return next(iter(_attempts(connection, "attempt", (run, number))), None)
+
+
+def current_attempt(connection: apsw.Connection, run: Run) -> Attempt:
+    """The frozen attempt that a run is at; `InvariantViolated` if there is none."""
+    attempt = attempt_of(connection, run.number, run.attempt)
+    if attempt is None:
+        raise InvariantViolated(f"{run.id} has no attempt {run.attempt}")
+    return attempt
 
 
 def attempts_of(connection: apsw.Connection, run: int) -> list[Attempt]:

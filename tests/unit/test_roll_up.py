@@ -178,8 +178,10 @@ def test_identical_repeat_counts_once() -> None:
     """PAG-01."""
     pages = [[row("t3", 300), row("t2", 200)], [row("t2", 200), row("t1", 100)]]
     accumulator = Accumulator()
-    for page in pages:
-        accumulator.add(page)
+    accumulator.add(pages[0])
+    assert not accumulator.may_repeat()
+    accumulator.add(pages[1])
+    assert accumulator.may_repeat()
     totals = accumulator.finish(lambda: pages)
     assert (totals.lines[0].net, totals.row_count, totals.repeat_count) == (600, 3, 1)
 
