@@ -305,6 +305,8 @@ def compare_http(folder: Path, *, rounds: int, count: int) -> None:
     print(f"\nCredits over HTTP, {CONNECTIONS} connections, server and load each in a process of its own")
     for route in ("constant", "one-commit-each"):
         print(f"  {route:34} {statistics.median(rates[route]):10,.0f}/s")
+    most = statistics.median(rates["constant"]) / statistics.median(rates["one-commit-each"])
+    print(f"  {'constant, against one-commit-each':34} {most:19.2f}x  the most that anything on this server can reach")
     for other, target in (("constant", 0.8), ("one-commit-each", 5)):
         ratios = [mine / theirs for mine, theirs in zip(rates["tenants"], rates[other], strict=True)]
         show(f"credits, against {other}", rates["tenants"], ratios, target)
