@@ -17,8 +17,10 @@ from fake_processor.listing import Totals
 from fake_processor.patterns import BLOCK_ROWS, Draft
 from fake_processor.templates import (
     BLOCK_FIRST,
+    BLOCK_STEP,
     DAY_S,
     SUBSECOND_BITS,
+    Block,
     Patterns,
     add_up,
     row_number,
@@ -28,7 +30,7 @@ from fake_processor.templates import (
 
 TRANSACTIONS_MAX = 100_000_000
 DAYS_MAX = 3_660
-BLOCKS_KEPT_MAX = 320  # about 60 kB each: what one client pages through for a while
+BLOCKS_KEPT_MAX = 64  # about 60 kB each: a page ends within a block, and the next one goes on in it
 LAST_DAY = dt.date(2026, 1, 15)
 
 
@@ -77,7 +79,7 @@ class GeneratedRows:
         first_day = dt.date(1970, 1, 1).toordinal()
         self._last_day_start_s = (plan.last_day.toordinal() - first_day) * DAY_S
         self.day_totals = lru_cache(maxsize=DAYS_MAX)(self._day_totals)
-        self.block_text = lru_cache(maxsize=BLOCKS_KEPT_MAX)(self._block_text)
+        self.block = lru_cache(maxsize=BLOCKS_KEPT_MAX)(self._block)
         self.count_from = lru_cache(maxsize=1024)(self._count_from)
 
     def __len__(self) -> int:
@@ -93,8 +95,7 @@ class GeneratedRows:
                 start += 1
                 continue
             count = min(stop - start, BLOCK_ROWS - offset)
-            pattern = self._patterns.of_block(day * self._day_blocks + block)
-            texts.append(pattern.rows_of(self.block_text(day, block), offset, offset + count))
+            texts.append(self.block(day, block).rows(offset, offset + count))
             start += count
         return texts
 
@@ -105,11 +106,11 @@ class GeneratedRows:
 
     def position(self, row_id: str) -> int | None:
         """Where the row of that id stands; None for an id that no row has."""
-        number = row_id.removeprefix("txn_")
-        if number == row_id or len(number) != 12 or not (number.isascii() and number.isdigit()):
+        digits = row_id[4:]
+        if len(row_id) != 16 or not (row_id.startswith("txn_") and digits.isascii() and digits.isdigit()):
             return None
-        day, block = divmod(int(number[:-3]) - BLOCK_FIRST, self._day_blocks)
-        offset = int(number[-3:])
+        number, offset = divmod(int(digits), BLOCK_STEP)
+        day, block = divmod(number - BLOCK_FIRST, self._day_blocks)
         within = block * BLOCK_ROWS + offset - self._pad
         offsets = len(self._payout_currencies) if block == self._day_blocks - 1 else BLOCK_ROWS
         position = day * self._day_rows + within
@@ -167,11 +168,11 @@ class GeneratedRows:
         newest = (self._day_start_s(day) + DAY_S - 1) << SUBSECOND_BITS
         return (newest - (block * BLOCK_ROWS - self._pad) * self._unit) >> SUBSECOND_BITS
 
-    def _block_text(self, day: int, block: int) -> bytes:
-        """The text of a whole block: the pages that follow will want the rest of it."""
+    def _block(self, day: int, block: int) -> Block:
+        """A block is written as a whole: the page that follows will want the rest of it."""
         number = day * self._day_blocks + block
         start_s = self._block_start_s(day, block)
-        return self._patterns.of_block(number).text(number, start_s=start_s, day_start_s=self._day_start_s(day))
+        return self._patterns.of_block(number).block(number, start_s=start_s, day_start_s=self._day_start_s(day))
 
     def _count_from(self, created_s: int) -> int:
         """How many rows are of that second or newer."""

@@ -1,4 +1,4 @@
-"""Blocks of generated rows as text with holes for numbers and times, filled in by a few operations on the whole block.
+"""Blocks of generated rows: pieces of text with numbers and times between, put together for all rows at once.
 
 A generated account is a row of blocks drawn from 32 patterns: any page can be written without the rows before it, and a
 sum over millions of rows is a sum over blocks. Patterns are made when they are first needed, and kept.
@@ -6,7 +6,10 @@ sum over millions of rows is a sum over blocks. Patterns are made when they are 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import accumulate
+from operator import itemgetter
+from typing import NamedTuple
 
 from fake_processor.dice import Dice, mix
 from fake_processor.listing import Totals
@@ -15,22 +18,27 @@ from fake_processor.patterns import BLOCK_ROWS, Draft, block
 PATTERN_COUNT = 32
 SUBSECOND_BITS = 20
 BLOCK_FIRST = 100_000_000
+BLOCK_STEP = 1_000
 
 LAG_DAYS = 2
 LAG_DAYS_PENDING = 7
 DAY_S = 86_400
 
-# No JSON text holds these, so they can stand for what is filled in.
-_BLOCK, _AVAILABLE, _AVAILABLE_LATE, _CREATED = "\x01", "\x02", "\x03", "\x04"
+# No JSON text holds this, so it can stand where a number or a time is filled in.
+_HOLE = "\x01"
 # Every hole is filled to the same length, so a row lies at the same place in all blocks of its pattern.
 _BLOCK_DIGITS = 9
 _TIME_DIGITS = 10
-_OFFSETS = [f"{offset:03d}" for offset in range(1_000)]
+_ROW_PIECES = 7
+# Neighbours' times differ in the last four digits, and seldom in those before. The four, falling as times do from row
+# to row, and twice round so that any stretch of them is one slice.
+_TURN_S = 10_000
+_SECONDS = [f"{second:04d}" for second in reversed(range(_TURN_S))] * 2
 
 
 def row_number(block_number: int, offset: int) -> str:
     """What a row's id and source end in: twelve digits that grow from a row to an older one."""
-    return f"{BLOCK_FIRST + block_number}{_OFFSETS[offset]}"
+    return f"{(BLOCK_FIRST + block_number) * BLOCK_STEP + offset}"
 
 
 def row_text(draft: Draft, *, number: str, available_on: int | str, created: int | str, released: bool = False) -> str:
@@ -51,49 +59,65 @@ def row_text(draft: Draft, *, number: str, available_on: int | str, created: int
     )
 
 
+class Block(NamedTuple):
+    """The JSON of a block's rows with commas between; each row lies from its start to a comma before the next."""
+
+    text: memoryview
+    starts: list[int]
+
+    def rows(self, first: int, last: int) -> memoryview:
+        """The part that holds the rows from offset `first` to before `last`, not copied."""
+        return self.text[self.starts[first] : self.starts[last] - 1]
+
+
 class Pattern:
     """The rows of one block, newest first: what they say, how they are written, and what their nets come to.
 
     Drafts and totals are those of the first day: a row that was pending then stays so in them, whatever is written.
-    `ages_s` are the whole seconds by which each is older than the block's start.
+    `ages_s` are the whole seconds by which each is older than the block's start; they never fall.
     """
 
     def __init__(self, drafts: list[Draft], *, ages_s: list[int], released: bool) -> None:
         self.drafts = drafts
         self.ages_s = ages_s
         self.totals = sum_up(drafts)
-        rows = [
-            row_text(
-                draft,
-                number=f"{_BLOCK}{offset:03d}",
-                available_on=_AVAILABLE_LATE if draft.pending else _AVAILABLE,
-                created=_CREATED,
-                released=released,
-            )
-            for offset, draft in enumerate(drafts)
-        ]
-        # Each row has its block's number twice, and two times.
-        filled = 2 * (_BLOCK_DIGITS - 1) + 2 * (_TIME_DIGITS - 1)
-        self._starts = [0, *accumulate(len(row) + filled + 1 for row in rows)]
-        self._around_created = ",".join(rows).split(_CREATED)
+        self._pending = [offset for offset, draft in enumerate(drafts) if draft.pending]
+        self._ages_span = min(ages_s[-1] + 1, _TURN_S)
+        self._at_ages = itemgetter(*[age_s % _TURN_S for age_s in ages_s])
+        self._pieces: list[str] = []
+        lengths = []
+        for offset, draft in enumerate(drafts):
+            row = row_text(draft, number=f"{_HOLE}{offset:03d}", available_on=_HOLE, created=_HOLE, released=released)
+            opening, as_far_as_times, between, as_far_as_source, closing = row.split(_HOLE)
+            self._pieces += ("", as_far_as_times, "", "", as_far_as_source, "", closing)
+            self._opening, self._between = opening, between  # the same in every row
+            lengths.append(len(row) + 2 * (_BLOCK_DIGITS - 1) + 2 * (_TIME_DIGITS - 1) + 1)
+        self._starts = [0, *accumulate(lengths)]
 
-    def text(self, block_number: int, *, start_s: int, day_start_s: int) -> bytes:
-        """The JSON of a block's rows with commas between. Each step does all rows at once: one per row would show."""
-        pieces = [""] * (2 * BLOCK_ROWS + 1)
-        pieces[::2] = self._around_created
-        pieces[1::2] = [str(start_s - age_s) for age_s in self.ages_s]
-        text = "".join(pieces).encode("ascii")
-        for hole, filling in (
-            (_BLOCK, BLOCK_FIRST + block_number),
-            (_AVAILABLE, day_start_s + LAG_DAYS * DAY_S),
-            (_AVAILABLE_LATE, day_start_s + LAG_DAYS_PENDING * DAY_S),
-        ):
-            text = text.replace(hole.encode("ascii"), b"%d" % filling)
-        return text
+    def block(self, block_number: int, *, start_s: int, day_start_s: int) -> Block:
+        """The block of that number, written. Each step does all rows at once: one per row would show."""
+        number = str(BLOCK_FIRST + block_number)
+        newest = _TURN_S - 1 - start_s % _TURN_S
+        pieces = self._pieces.copy()
+        pieces[0::_ROW_PIECES] = [f",{self._opening}{number}"] * BLOCK_ROWS
+        pieces[2::_ROW_PIECES] = self._times(start_s, day_start_s)
+        pieces[3::_ROW_PIECES] = self._at_ages(_SECONDS[newest : newest + self._ages_span])
+        pieces[5::_ROW_PIECES] = [number] * BLOCK_ROWS
+        pieces[0] = self._opening + number
+        return Block(memoryview("".join(pieces).encode("ascii")), self._starts)
 
-    def rows_of(self, text: bytes, start: int, stop: int) -> memoryview:
-        """The part of a block's text that holds the rows from offset `start` to before `stop`, not copied."""
-        return memoryview(text)[self._starts[start] : self._starts[stop] - 1]
+    def _times(self, start_s: int, day_start_s: int) -> list[str]:
+        """Of each row both times and what stands between them, but for the last four digits."""
+        after_available_on = f"{day_start_s + LAG_DAYS * DAY_S}{self._between}"
+        times: list[str] = []
+        turn, second = divmod(start_s, _TURN_S)
+        while len(times) < BLOCK_ROWS:
+            times += [f"{after_available_on}{turn}"] * (bisect_right(self.ages_s, second) - len(times))
+            turn, second = turn - 1, second + _TURN_S
+        for offset in self._pending:
+            turn = (start_s - self.ages_s[offset]) // _TURN_S
+            times[offset] = f"{day_start_s + LAG_DAYS_PENDING * DAY_S}{self._between}{turn}"
+        return times
 
 
 class Patterns:
