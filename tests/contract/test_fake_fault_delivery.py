@@ -68,6 +68,22 @@ async def raw(fake: FakeProcessor, request: str) -> tuple[bytes, bool]:
         writer.close()
 
 
+@pytest.mark.parametrize("path", [f"{URL}?created=2026-01-15&limit=2", "/v1/balance", "/"])
+async def test_head_on_a_kept_connection_is_the_one_that_aiohttp_makes(fake: FakeProcessor, path: str) -> None:
+    """A connection that closes gets its head from aiohttp, a kept one from the fake; only `Connection` may differ."""
+    host, port = fake.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: fake\r\nAuthorization: Bearer sk_test_raw\r\n\r\n".encode())
+    kept = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    writer.close()
+    closed = (await raw(fake, f"GET {path}"))[0].partition(b"\r\n\r\n")[0].decode().split("\r\n")
+    own = ("Request-Id", "Date")
+    assert [line.partition(":")[0] if line.startswith(own) else line for line in [*kept[:-2], "Connection: close"]] == [
+        line.partition(":")[0] if line.startswith(own) else line for line in closed
+    ]
+    assert len(next(line for line in kept if line.startswith("Date"))) == len("Date: Thu, 15 Jan 2026 06:00:00 GMT")
+
+
 async def test_latency_waits_before_it_works(fake: FakeProcessor, client: httpx.AsyncClient) -> None:
     fake.fault("latency", count=1, wait_ms=60)
     started_ns = time.monotonic_ns()
