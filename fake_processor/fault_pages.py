@@ -100,13 +100,13 @@ def _repeat(body: Body, rows: list[Row], name: str, *, state: ProcessorState, ac
     else:
         newer: list[Row] = []
         if limit > 1:
-            before = replace(query, starting_after=None, ending_before=query.starting_after, limit=limit - 1)
+            before = query._replace(starting_after=None, ending_before=query.starting_after, limit=limit - 1)
             newer = state.page(account, before).rows
         body |= {"data": [*newer, cursor_row], "has_more": True}
 
 
 def _hide(body: Body, rows: list[Row], *, state: ProcessorState, account: str, query: PageQuery, count: int) -> None:
-    newest = replace(query, starting_after=None, ending_before=None, limit=max(1, count))
+    newest = query._replace(starting_after=None, ending_before=None, limit=max(1, count))
     hidden = {row.get("id") for row in state.page(account, newest).rows}
     shown = [row for row in rows if row.get("id") not in hidden]
     # A page that promises more must have a row to go on from.

@@ -148,7 +148,7 @@ class FaultBook:
 
 def of_stage(fired: list[Fired], stage: Stage) -> list[Fired]:
     """Those of them that act in one stage."""
-    return [fault for fault in fired if fault.rule.kind.stage == stage]
+    return [fault for fault in fired if fault.rule.kind.stage == stage] if fired else []
 
 
 def _check_numbers(*, after: int, count: int | None, nth: int | None, per_mille: int, seed: int) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
+from typing import NamedTuple
 
 from fake_processor.wire import invalid
 
@@ -19,8 +19,7 @@ Row = dict[str, object]
 Totals = dict[str, dict[str, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageQuery:
+class PageQuery(NamedTuple):
     """One page's wish. `start_s` is the first second wanted, `end_s` the first one not wanted."""
 
     limit: int = 10

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fake_processor.fault_bodies import spoiled
 from fake_processor.fault_pages import account_of, spoiled_page, spoiled_rates
@@ -25,13 +26,12 @@ from fake_processor.wire import Answer, Refusal, Request, refusal_answer
 
 LIST_PATH = "/v1/balance_transactions"
 RATES_PATH = "/v1/fx/rates"
-ECHOED_HEADERS = ("Idempotency-Key", "Stripe-Version")
+ECHOED_HEADERS = (("Idempotency-Key", "idempotency-key"), ("Stripe-Version", "stripe-version"))
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(NamedTuple):
     """What is to be sent. `answer` None: nothing, the connection breaks. `reset_mid_body`: it breaks halfway.
 
     `drip` are the bytes of one piece and the milliseconds between two.
@@ -115,7 +115,8 @@ class Processor:
         reply = self._reply(request, fired, refused) if fired else Reply(answer=self._answered(request, refused))
         sent = reply.answer
         if sent is not None:
-            sent.headers |= {"Request-Id": request_id, **_echoed(request)}
+            sent.headers["Request-Id"] = request_id
+            _echo(request, sent.headers)
             for fault in of_stage(fired, "limit"):
                 if fault.rule.limit is not None:
                     sent.headers |= fault.rule.limit.headers(self.state.clock.now_ns)
@@ -128,7 +129,7 @@ class Processor:
             body=request.body,
             status=0 if sent is None else sent.status,
             request_id=request_id,
-            faults=tuple(fault.name for fault in fired),
+            faults=tuple([fault.name for fault in fired]),
         )
         keep(self.requests, record)
         return reply
@@ -249,7 +250,9 @@ def _wait_ms(fired: list[Fired]) -> int:
     return wait_ms
 
 
-def _echoed(request: Request) -> dict[str, str]:
+def _echo(request: Request, headers: dict[str, str]) -> None:
     # Only what can be written back as it is: other bytes would break the answer's own headers.
-    sent = {name: request.headers.get(name.lower()) for name in ECHOED_HEADERS}
-    return {name: value for name, value in sent.items() if value and value.isascii() and value.isprintable()}
+    for name, key in ECHOED_HEADERS:
+        value = request.headers.get(key)
+        if value and value.isascii() and value.isprintable():
+            headers[name] = value

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from fake_processor.listing import PageQuery
 from fake_processor.wire import invalid
@@ -18,9 +19,9 @@ LIMIT_DEFAULT = 10
 LIMIT_MAX = 100
 DAY_S = 86_400
 
+CREATED_PARAMETERS = ("created[gte]", "created[gt]", "created[lt]", "created[lte]", "created")
 BALANCE_TRANSACTION_PARAMETERS = frozenset(
-    {"account", "limit", "starting_after", "ending_before", "currency", "type", "source", "payout", "created"}
-    | {f"created[{bound}]" for bound in ("gte", "gt", "lt", "lte")}
+    {"account", "limit", "starting_after", "ending_before", "currency", "type", "source", "payout", *CREATED_PARAMETERS}
 )
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
@@ -31,7 +32,10 @@ _EXPAND = re.compile(r"expand\[[0-9]{0,3}\]")
 
 def read_parameters(pairs: Sequence[tuple[str, str]], *, known: frozenset[str]) -> dict[str, str]:
     """The parameters by name. An unknown, repeated or empty one is refused (400)."""
-    found: dict[str, str] = {}
+    found = plain_parameters(pairs, known=known)
+    if found is not None:
+        return found
+    found = {}
     for name, value in pairs:
         if name not in known:
             raise invalid(f"Received unknown parameter: {name}", param=name, code="parameter_unknown")
@@ -43,13 +47,19 @@ def read_parameters(pairs: Sequence[tuple[str, str]], *, known: frozenset[str]) 
     return found
 
 
+def plain_parameters(pairs: Sequence[tuple[str, str]], *, known: frozenset[str]) -> dict[str, str] | None:
+    """The parameters by name when nothing is wrong with them, as with most; else None."""
+    found = dict(pairs)
+    return found if len(found) == len(pairs) and found.keys() <= known and "" not in found.values() else None
+
+
 def split_expand(
     pairs: Sequence[tuple[str, str]], *, known: frozenset[str]
-) -> tuple[list[tuple[str, str]], frozenset[str]]:
+) -> tuple[Sequence[tuple[str, str]], frozenset[str]]:
     """The other parameters, and what is to be expanded. 400 for a property that cannot be."""
-    wanted = [(name, value) for name, value in pairs if name.startswith("expand") and _EXPAND.fullmatch(name)]
+    wanted = [pair for pair in pairs if pair[0].startswith("expand") and _EXPAND.fullmatch(pair[0])]
     if not wanted:
-        return list(pairs), frozenset()
+        return pairs, frozenset()
     for name, value in wanted:
         if value not in known:
             raise invalid(f"This property cannot be expanded ({value}).", param=name)
@@ -68,20 +78,23 @@ def page_query(parameters: Mapping[str, str]) -> PageQuery:
             param="ending_before",
             code="parameters_exclusive",
         )
-    start_s, end_s = _created_window(parameters)
+    given = parameters.get
+    start_s, end_s = _created_window(*map(given, CREATED_PARAMETERS))
     return PageQuery(
-        limit=_limit(parameters.get("limit")),
-        starting_after=parameters.get("starting_after"),
-        ending_before=parameters.get("ending_before"),
+        limit=_limit(given("limit")),
+        starting_after=given("starting_after"),
+        ending_before=given("ending_before"),
         start_s=start_s,
         end_s=end_s,
         currency=read_currency(parameters["currency"], param="currency") if "currency" in parameters else None,
-        type=parameters.get("type"),
-        source=parameters.get("source"),
-        payout=parameters.get("payout"),
+        type=given("type"),
+        source=given("source"),
+        payout=given("payout"),
     )
 
 
+# All pages of a window ask for the same limit and the same time, so what these texts mean is remembered.
+@lru_cache(maxsize=256)
 def _limit(text: str | None) -> int:
     if text is None:
         return LIMIT_DEFAULT
@@ -97,27 +110,28 @@ def _out_of_range(param: str, rule: str) -> Exception:
     return invalid(f"This value must be {rule}.", param=param, code="parameter_invalid_integer")
 
 
-def _created_window(parameters: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """The half-open range of seconds `[start, end)` that all given bounds agree on; None is open."""
+@lru_cache(maxsize=256)
+def _created_window(*texts: str | None) -> tuple[int | None, int | None]:
+    """The half-open range of seconds `[start, end)` that all given bounds agree on; None is open.
+
+    `texts` are the values of CREATED_PARAMETERS, None for those not given.
+    """
     starts: list[int] = []
     ends: list[int] = []
+    *bounds, whole = texts
     # gt n is gte n + 1 and lte n is lt n + 1, because `created` has whole seconds only.
-    for param, limits, step in (
-        ("created[gte]", starts, 0),
-        ("created[gt]", starts, 1),
-        ("created[lt]", ends, 0),
-        ("created[lte]", ends, 1),
-    ):
-        if param in parameters:
-            limits.append(_integer(parameters[param], param=param) + step)
-    if "created" in parameters:
+    kinds = ((starts, 0), (starts, 1), (ends, 0), (ends, 1))
+    for param, text, (limits, step) in zip(CREATED_PARAMETERS, bounds, kinds, strict=False):
+        if text is not None:
+            limits.append(_integer(text, param=param) + step)
+    if whole is not None:
         if starts or ends:
             raise invalid(
                 "created is given both as a value and as a range.",
                 param="created",
                 code="parameters_exclusive",
             )
-        return _whole(parameters["created"])
+        return _whole(whole)
     return max(starts, default=None), min(ends, default=None)
 
 

@@ -10,6 +10,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from urllib.parse import quote
 
 from fake_processor.expand import with_source
@@ -18,6 +19,7 @@ from fake_processor.listing import Page
 from fake_processor.query import (
     BALANCE_TRANSACTION_PARAMETERS,
     page_query,
+    plain_parameters,
     read_currency,
     read_parameters,
     split_expand,
@@ -81,8 +83,11 @@ def answer(
 
 
 def _list_transactions(state: ProcessorState, request: Request, _leaf: str) -> Answer:
-    pairs, expand = split_expand(request.query, known=EXPANDABLE)
-    parameters = read_parameters(pairs, known=BALANCE_TRANSACTION_PARAMETERS)
+    expand: frozenset[str] = frozenset()
+    parameters = plain_parameters(request.query, known=BALANCE_TRANSACTION_PARAMETERS)
+    if parameters is None:
+        pairs, expand = split_expand(request.query, known=EXPANDABLE)
+        parameters = read_parameters(pairs, known=BALANCE_TRANSACTION_PARAMETERS)
     page = state.page(_account(parameters, request), page_query(parameters))
     if expand:
         page = Page(rows=[with_source(row) for row in page.rows], has_more=page.has_more)
@@ -95,25 +100,28 @@ def _list_transactions(state: ProcessorState, request: Request, _leaf: str) -> A
 
 def _list_body(texts: Iterable[bytes | memoryview], *, has_more: bool) -> bytes:
     """The envelope around rows that are JSON already, copied once: pages are large."""
-    parts: list[bytes | memoryview] = [b'{"object": "list", "url": "/v1/balance_transactions", "data": [']
-    for text in texts:
-        parts += (text, b",")
-    if len(parts) > 1:
-        parts.pop()
-    parts.append(b'], "has_more": true}\n' if has_more else b'], "has_more": false}\n')
-    return b"".join(parts)
+    opening = b'{"object": "list", "url": "/v1/balance_transactions", "data": ['
+    parts = [part for text in texts for part in (b",", text)]
+    closing = b'], "has_more": true}\n' if has_more else b'], "has_more": false}\n'
+    return b"".join([opening, *parts[1:], closing])
 
 
 def _link(request: Request, page: Page, *, backwards: bool) -> dict[str, str]:
     """The next page in the direction of travel as a Link header (RFC 8288), beside the envelope's `has_more`."""
     if not page.has_more or page.edges is None:
         return {}
-    kept = [(name, value) for name, value in request.query if name not in CURSORS]
-    cursor = ("ending_before", page.edges[0]) if backwards else ("starting_after", page.edges[1])
-    return {"Link": f'<{request.path}?{_encoded([*kept, cursor])}>; rel="{"prev" if backwards else "next"}"'}
+    kept = tuple([pair for pair in request.query if pair[0] not in CURSORS])
+    name, edge, rel = ("starting_after", page.edges[1], "next")
+    if backwards:
+        name, edge, rel = ("ending_before", page.edges[0], "prev")
+    # Encoded once for all pages of a window, unless the cursor is to be encoded too.
+    is_plain = edge.isascii() and edge.isidentifier()
+    query = f"{_encoded(kept)}&{name}={edge}" if kept and is_plain else _encoded((*kept, (name, edge)))
+    return {"Link": f'<{request.path}?{query}>; rel="{rel}"'}
 
 
-def _encoded(pairs: Iterable[tuple[str, str]]) -> str:
+@lru_cache(maxsize=256)
+def _encoded(pairs: tuple[tuple[str, str], ...]) -> str:
     text = "&".join([f"{name}={value}" for name, value in pairs])
     if not _PLAIN.fullmatch(text):
         text = "&".join([f"{name}={quote(value, safe='')}" for name, value in pairs])
