@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -65,6 +66,7 @@ async def _serve(state: ProcessorState, options: argparse.Namespace) -> int:
             return EXIT_USAGE
         # One write, so that a reader who leaves after the first line does no harm.
         print(f"fake processor listening on {fake.url}\n{_examples(fake.url)}", flush=True)
+        gc.freeze()  # what is here now stays, so the collector need not go through it again and again
         await stop.wait()
     return EXIT_OK
 

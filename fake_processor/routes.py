@@ -226,6 +226,7 @@ def _authorize(header: str | None, *, api_keys: Collection[str] | None) -> None:
         raise _unauthorized(f"Invalid API key provided: {shown}")
 
 
+@lru_cache(maxsize=64)
 def _api_key(header: str) -> str | None:
     scheme, _, value = header.strip().partition(" ")
     value = value.strip()
