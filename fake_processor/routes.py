@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from fake_processor.expand import with_source
 from fake_processor.keys import read_key
-from fake_processor.listing import Page
+from fake_processor.listing import Page, PageQuery
 from fake_processor.query import (
     BALANCE_TRANSACTION_PARAMETERS,
     page_query,
@@ -37,7 +37,7 @@ from fake_processor.wire import (
 ACCOUNT_DEFAULT = "acct_123"
 KEY_PREFIX = "sk_test_"
 EXPANDABLE = frozenset({"data.source"})
-CURSORS = ("starting_after", "ending_before")
+CURSORS = frozenset({"starting_after", "ending_before"})
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.=&\[\]-]*")
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(\.[a-z_]+)?")
@@ -83,19 +83,36 @@ def answer(
 
 
 def _list_transactions(state: ProcessorState, request: Request, _leaf: str) -> Answer:
-    expand: frozenset[str] = frozenset()
-    parameters = plain_parameters(request.query, known=BALANCE_TRANSACTION_PARAMETERS)
-    if parameters is None:
-        pairs, expand = split_expand(request.query, known=EXPANDABLE)
-        parameters = read_parameters(pairs, known=BALANCE_TRANSACTION_PARAMETERS)
-    page = state.page(_account(parameters, request), page_query(parameters))
+    account, query, expand = _read_list(tuple(request.query))
+    page = state.page(_account(account, request), query)
     if expand:
         page = Page(rows=[with_source(row) for row in page.rows], has_more=page.has_more)
     return Answer(
         status=200,
         body=_list_body(page.texts, has_more=page.has_more),
-        headers=_link(request, page, backwards="ending_before" in parameters),
+        headers=_link(request, page, backwards=query.ending_before is not None),
     )
+
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+def _read_list(pairs: Pairs) -> tuple[str | None, PageQuery, frozenset[str]]:
+    """The account, the page wanted, and what is to be expanded."""
+    if pairs and pairs[-1][0] == "starting_after" and pairs[-1][1] and (window := _read_window(pairs[:-1])) is not None:
+        account, query = window
+        return account, query._replace(starting_after=pairs[-1][1]), frozenset()
+    others, expand = split_expand(pairs, known=EXPANDABLE)
+    parameters = read_parameters(others, known=BALANCE_TRANSACTION_PARAMETERS)
+    return parameters.get("account"), page_query(parameters), expand
+
+
+# The pages of one window differ in their cursors alone, so the rest of their query is read once.
+@lru_cache(maxsize=256)
+def _read_window(pairs: Pairs) -> tuple[str | None, PageQuery] | None:
+    """The same of a query without a cursor; None for one that is not as plain as most."""
+    parameters = plain_parameters(pairs, known=BALANCE_TRANSACTION_PARAMETERS - CURSORS)
+    return None if parameters is None else (parameters.get("account"), page_query(parameters))
 
 
 def _list_body(texts: Iterable[bytes | memoryview], *, has_more: bool) -> bytes:
@@ -131,13 +148,13 @@ def _encoded(pairs: tuple[tuple[str, str], ...]) -> str:
 def _one_transaction(state: ProcessorState, request: Request, leaf: str) -> Answer:
     pairs, expand = split_expand(request.query, known=frozenset({"source"}))
     parameters = read_parameters(pairs, known=frozenset({"account"}))
-    row = state.transaction(_account(parameters, request), leaf)
+    row = state.transaction(_account(parameters.get("account"), request), leaf)
     return json_answer(with_source(row) if expand else row)
 
 
 def _balance(state: ProcessorState, request: Request, _leaf: str) -> Answer:
     parameters = read_parameters(request.query, known=frozenset({"account"}))
-    return json_answer(state.balance(_account(parameters, request)))
+    return json_answer(state.balance(_account(parameters.get("account"), request)))
 
 
 def _rates(state: ProcessorState, request: Request, _leaf: str) -> Answer:
@@ -207,8 +224,8 @@ def _list(url: str, rows: list[dict[str, object]], *, has_more: bool) -> Answer:
     return json_answer({"object": "list", "url": url, "data": rows, "has_more": has_more})
 
 
-def _account(parameters: Mapping[str, str], request: Request) -> str:
-    return parameters.get("account") or request.headers.get("stripe-account") or ACCOUNT_DEFAULT
+def _account(named: str | None, request: Request) -> str:
+    return named or request.headers.get("stripe-account") or ACCOUNT_DEFAULT
 
 
 def _check_version(version: str | None) -> None:

@@ -33,7 +33,7 @@ _ROW_PIECES = 7
 # Neighbours' times differ in the last four digits, and seldom in those before. The four, falling as times do from row
 # to row, and twice round so that any stretch of them is one slice.
 _TURN_S = 10_000
-_SECONDS = [f"{second:04d}" for second in reversed(range(_TURN_S))] * 2
+_SECONDS = [b"%04d" % second for second in reversed(range(_TURN_S))] * 2
 
 
 def row_number(block_number: int, offset: int) -> str:
@@ -84,39 +84,39 @@ class Pattern:
         self._pending = [offset for offset, draft in enumerate(drafts) if draft.pending]
         self._ages_span = min(ages_s[-1] + 1, _TURN_S)
         self._at_ages = itemgetter(*[age_s % _TURN_S for age_s in ages_s])
-        self._pieces: list[str] = []
+        self._pieces: list[bytes] = []
         lengths = []
         for offset, draft in enumerate(drafts):
             row = row_text(draft, number=f"{_HOLE}{offset:03d}", available_on=_HOLE, created=_HOLE, released=released)
-            opening, as_far_as_times, between, as_far_as_source, closing = row.split(_HOLE)
-            self._pieces += ("", as_far_as_times, "", "", as_far_as_source, "", closing)
+            opening, as_far_as_times, between, as_far_as_source, closing = row.encode("ascii").split(_HOLE.encode())
+            self._pieces += (b"", as_far_as_times, b"", b"", as_far_as_source, b"", closing)
             self._opening, self._between = opening, between  # the same in every row
             lengths.append(len(row) + 2 * (_BLOCK_DIGITS - 1) + 2 * (_TIME_DIGITS - 1) + 1)
         self._starts = [0, *accumulate(lengths)]
 
     def block(self, block_number: int, *, start_s: int, day_start_s: int) -> Block:
         """The block of that number, written. Each step does all rows at once: one per row would show."""
-        number = str(BLOCK_FIRST + block_number)
+        number = b"%d" % (BLOCK_FIRST + block_number)
         newest = _TURN_S - 1 - start_s % _TURN_S
         pieces = self._pieces.copy()
-        pieces[0::_ROW_PIECES] = [f",{self._opening}{number}"] * BLOCK_ROWS
+        pieces[0::_ROW_PIECES] = [b",%b%b" % (self._opening, number)] * BLOCK_ROWS
         pieces[2::_ROW_PIECES] = self._times(start_s, day_start_s)
         pieces[3::_ROW_PIECES] = self._at_ages(_SECONDS[newest : newest + self._ages_span])
         pieces[5::_ROW_PIECES] = [number] * BLOCK_ROWS
         pieces[0] = self._opening + number
-        return Block(memoryview("".join(pieces).encode("ascii")), self._starts)
+        return Block(memoryview(b"".join(pieces)), self._starts)
 
-    def _times(self, start_s: int, day_start_s: int) -> list[str]:
+    def _times(self, start_s: int, day_start_s: int) -> list[bytes]:
         """Of each row both times and what stands between them, but for the last four digits."""
-        after_available_on = f"{day_start_s + LAG_DAYS * DAY_S}{self._between}"
-        times: list[str] = []
+        after_available_on = b"%d%b" % (day_start_s + LAG_DAYS * DAY_S, self._between)
+        times: list[bytes] = []
         turn, second = divmod(start_s, _TURN_S)
         while len(times) < BLOCK_ROWS:
-            times += [f"{after_available_on}{turn}"] * (bisect_right(self.ages_s, second) - len(times))
+            times += [b"%b%d" % (after_available_on, turn)] * (bisect_right(self.ages_s, second) - len(times))
             turn, second = turn - 1, second + _TURN_S
         for offset in self._pending:
             turn = (start_s - self.ages_s[offset]) // _TURN_S
-            times[offset] = f"{day_start_s + LAG_DAYS_PENDING * DAY_S}{self._between}{turn}"
+            times[offset] = b"%d%b%d" % (day_start_s + LAG_DAYS_PENDING * DAY_S, self._between, turn)
         return times
 
 
