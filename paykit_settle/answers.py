@@ -5,6 +5,7 @@ a POST says nothing about its effect, a 429 says that there is none. No text of 
 control character, or with our API key in it.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,6 +26,9 @@ from paykit_settle.wire import decode_error
 TEXT_SHOWN_MAX = 500
 """How many characters of a text of the processor an error shows."""
 
+SECRET_BEGINNING = 12
+"""Characters of the API key by which it is known: four more than the `sk_live_` that all keys begin with."""
+
 MOVED_STATUSES = frozenset({301, 307, 308})
 """Redirects that say "not here": the request was certainly not acted on. A 302 or 303 often follows an effect."""
 
@@ -34,14 +38,14 @@ SUCCESSES = frozenset({200, 201})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One answer that is no success, read to its end; its body is empty if it could not be read."""
+    """One answer that is no success, read to its end; its body is None if it could not be read."""
 
     exchange: Exchange
     status: int
     retry_after: str | None
     received_at: datetime
     replayed: bool
-    body: bytes
+    body: bytes | None
 
 
 def error_of_answer(answer: Answer, *, secret: str) -> ProcessorError:
@@ -50,7 +54,8 @@ def error_of_answer(answer: Answer, *, secret: str) -> ProcessorError:
     `secret` (the API key) is taken out of every text that the processor sent, should it echo it.
     """
     status = answer.status
-    said = decode_error(answer.body)
+    text = answer.body or b""
+    said = decode_error(text)
     detail = f"the processor answered {status}"
     if 300 <= status < 400:
         detail += ", a redirect, which is never followed"
@@ -58,21 +63,23 @@ def error_of_answer(answer: Answer, *, secret: str) -> ProcessorError:
         detail += f" {shown(said.code, secret=secret)}"
     if said.message:
         detail += f": {shown(said.message, secret=secret)}"
-    kind = _kind(status, is_post=answer.exchange.method == "POST", error_type=said.type, code=said.code)
-    body = shown(answer.body.decode("utf-8", "replace"), secret=secret)
+    is_garbled = answer.body is None or (text != b"" and not said.is_json)
+    is_post = answer.exchange.method == "POST"
+    kind = _kind(status, is_post=is_post, error_type=said.type, code=said.code, is_garbled=is_garbled)
+    body = shown(text.decode("utf-8", "replace"), secret=secret)
     error = kind(detail, exchange=answer.exchange, status=status, body=body)
     error.retry_after_s = parse_retry_after(answer.retry_after, answer.received_at)
     error.replayed = answer.replayed
     return error
 
 
-def _kind(status: int, *, is_post: bool, error_type: str, code: str) -> type[ProcessorError]:
+def _kind(status: int, *, is_post: bool, error_type: str, code: str, is_garbled: bool) -> type[ProcessorError]:
     uncertain = OutcomeUnknown if is_post else ProcessorUnavailable
     if status < 400:
         # A redirect is not followed: it would carry the key and the settlement to a place nobody configured.
         return OutcomeUnknown if is_post and status not in MOVED_STATUSES else ProtocolError
-    if status == 409 and (code in IN_FLIGHT_CODES or error_type == "idempotency_error"):
-        return uncertain
+    if status == 409 and (code in IN_FLIGHT_CODES or error_type == "idempotency_error" or (is_post and is_garbled)):
+        return uncertain  # also where it cannot be read which conflict it is
     if status >= 500 or status == 408:
         return uncertain
     if status in RETRIED_STATUSES:
@@ -117,5 +124,7 @@ def still_unknown(failure: SettleError, exchange: Exchange) -> SettleError:
 
 def shown(text: str, *, secret: str) -> str:
     """A text of the processor's, fit for a message or a log: no secret, no control character, and bounded."""
-    bounded = text.replace(secret, "[api key]")[:TEXT_SHOWN_MAX]
+    # Its beginning too, with all that may be more of it: a text may have been cut within the key.
+    without = re.sub(re.escape(secret[:SECRET_BEGINNING]) + "[!-~]*", "[api key]", text.replace(secret, "[api key]"))
+    bounded = without[:TEXT_SHOWN_MAX]
     return "".join(char if char.isprintable() else " " for char in bounded)

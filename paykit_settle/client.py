@@ -224,9 +224,9 @@ class ProcessorClient:
 
     def _error_of(self, raw: RawAnswer, request: ProcessorRequest, progress: Progress) -> ProcessorError:
         try:
-            body = self._unpacked(raw)
+            body: bytes | None = self._unpacked(raw)
         except ValueError:
-            body = b""
+            body = None
         answer = Answer(
             exchange=self._exchange(raw, request, progress),
             status=raw.status,

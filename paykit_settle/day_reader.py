@@ -85,12 +85,14 @@ class DayReader:
             note(rows)
 
         await self._store.read(lambda connection: self._replay(connection, take))
-        if not self._plan.is_done:
-            try:
+        try:
+            # Again, when a window was opened anew after its slot had gone: the processor had ignored a filter.
+            while not self._plan.is_done:
                 await self._read_windows(take)
-            finally:
-                await self._buffer.flush()
-            self._buffer.check()
+        finally:
+            await self._buffer.flush()
+        self._buffer.check()
+        self._plan.check_whole()
         if into.row_count <= SMALL_DAY_ROWS and not into.may_repeat():
             return into.finish(lambda: ())  # not worth another thread
         return await self._store.read(lambda connection: into.finish(lambda: self._stored_rows(connection)))
@@ -172,7 +174,11 @@ class DayReader:
             take([row for row in rows if self._is_own(page.window_start_s, page.window_end_s, row.created)])
             self._page_count = page.number
             if page.window in windows:
-                plan.take(windows[page.window], self._span, rows, has_more=page.has_more)
+                window = windows[page.window]
+                # The last page of a window ends it only if the window is today what it was then: it may have taken
+                # others' time back since.
+                is_last = not page.has_more and (page.window_start_s, page.window_end_s) == window.span
+                plan.take(window, self._span, rows, has_more=not is_last)
 
     def _stored_rows(self, connection: apsw.Connection) -> Iterator[Rows]:
         for page, rows in self._stored(connection):

@@ -6,6 +6,7 @@ event loop's. No exception of its own leaves but `Unreachable`.
 """
 
 import asyncio
+import select
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,7 @@ class DirectConnections:
         self._slots = asyncio.Semaphore(connections_max)
         self._open: set[_Connection] = set()
         self._idle: list[_Connection] = []
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -52,21 +54,26 @@ class DirectConnections:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes every connection, and returns when they are closed."""
-        leaving = [connection.lost for connection in self._open]
-        for connection in list(self._open):
+        """Closes every connection for good, and returns when they are closed."""
+        self._is_closed = True
+        leaving = list(self._open)
+        for connection in leaving:
             connection.close()
         if leaving:
-            await asyncio.wait(leaving, timeout=self._timeout_s)
+            await asyncio.wait([connection.lost for connection in leaving], timeout=self._timeout_s)
+        for connection in list(self._open):
+            connection.abort()
 
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, *, body_bytes_max: int
     ) -> RawAnswer:
-        """The answer, whole. Raises `Unreachable`; `ValueError` for what cannot be written as a request."""
+        """The answer, whole. Raises `Unreachable`."""
         request = self._written(method, url, headers, content)
         async with self._slots:
+            self._refuse_when_closed()
             connection = self._take_idle() or await self._connect()
             try:
+                self._refuse_when_closed()
                 answer = await connection.ask(request, body_bytes_max)
             except BaseException:
                 connection.abort()
@@ -77,11 +84,15 @@ class DirectConnections:
                 connection.close()
             return answer
 
+    def _refuse_when_closed(self) -> None:
+        if self._is_closed:
+            raise Unreachable("the client is closed", Failure.NEVER_SENT)
+
     def _written(self, method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> bytes:
         target = url.removeprefix(self._origin)
         lines = [f"{method} {target} HTTP/1.1", *map(": ".join, headers.items())]
         if not target.startswith("/") or not all(line.isascii() and line.isprintable() for line in lines):
-            raise ValueError("the request is not one that can be written")
+            raise Unreachable("the request is not one that can be written", Failure.NEVER_SENT)
         if content is None:
             return ("\r\n".join(lines) + f"\r\n{self._host_line}\r\n").encode("ascii")
         head = "\r\n".join(lines) + f"\r\n{self._host_line}Content-Length: {len(content)}\r\n\r\n"
@@ -91,30 +102,35 @@ class DirectConnections:
         oldest = asyncio.get_running_loop().time() - KEEP_ALIVE_S
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_reusable and connection.used_at > oldest:
+            if connection.is_reusable and connection.used_at > oldest and not connection.has_unread_bytes():
                 return connection
-            connection.close()
+            connection.abort()
         return None
 
     async def _connect(self) -> "_Connection":
         loop = asyncio.get_running_loop()
-        if self._is_tls and self._tls is None:
-            self._tls = await asyncio.to_thread(ssl.create_default_context)
+        connection = _Connection(self._open, self._timeout_s)
         try:
+            if self._is_tls and self._tls is None:
+                self._tls = await asyncio.to_thread(ssl.create_default_context)
             async with asyncio.timeout(self._timeout_s):
                 connected = await start_connection(
                     await self._addresses(), happy_eyeballs_delay=_SECOND_ADDRESS_MS / 1000
                 )
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(self._open, self._timeout_s),
+                await loop.create_connection(
+                    lambda: connection,
                     sock=connected,
                     ssl=self._tls,
                     server_hostname=self._host if self._is_tls else None,
                 )
-        except TimeoutError:
-            raise Unreachable(f"Timeout: no connection within {self._timeout_s} s", Failure.NEVER_SENT) from None
-        except (OSError, UnicodeError) as error:
-            raise Unreachable(_words(error), Failure.NEVER_SENT) from None
+        except BaseException as error:
+            self._open.discard(connection)
+            if isinstance(error, TimeoutError):
+                what = f"Timeout: no connection within {self._timeout_s} s"
+                raise Unreachable(what, Failure.NEVER_SENT) from None
+            if isinstance(error, OSError | UnicodeError):
+                raise Unreachable(_words(error), Failure.NEVER_SENT) from None
+            raise
         return connection
 
     async def _addresses(self) -> Sequence[AddrInfoType]:
@@ -146,11 +162,15 @@ class _Connection(asyncio.Protocol):
         self._body: bytes | bytearray = b""
         self._body_bytes_max = body_bytes_max
         self._received = self._status = 0
-        self._has_head = self._is_whole = self._is_cut = self._is_spoiled = False
+        self._has_head = self._is_whole = self._is_cut = self._is_spoiled = self._is_odd = False
 
     @property
     def is_reusable(self) -> bool:
         return self._is_whole and not self._is_spoiled and not self._transport.is_closing()
+
+    def has_unread_bytes(self) -> bool:
+        """Whether something came, or the other side closed, that the event loop has not had time to tell us."""
+        return bool(self._poll.poll(0))
 
     def close(self) -> None:
         self._transport.close()
@@ -169,13 +189,16 @@ class _Connection(asyncio.Protocol):
             await waiter
         finally:
             self._waiter = None
-        return RawAnswer(self._status, self._headers, bytes(self._body), self._is_cut)
+        body, self._body = bytes(self._body), b""  # an idle connection keeps nothing
+        return RawAnswer(self._status, self._headers, body, self._is_cut)
 
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by name
         self._open_ones.add(self)
+        self._poll = select.poll()
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         waiter = self._waiter
@@ -191,7 +214,9 @@ class _Connection(asyncio.Protocol):
             if not self._is_whole:  # else the answer stands, and what follows it is nobody's
                 self._fail(_words(error), Failure.BROKE)
                 return
-        if self._is_whole or self._is_cut:
+        if self._is_odd:
+            self._fail("an answer that only announces another has a body, or no status", Failure.BROKE)
+        elif self._is_whole or self._is_cut:
             waiter.set_result(None)
         elif self._received > HEAD_BYTES_MAX + FRAMING_FACTOR * len(self._body):
             self._fail("the answer's head does not end", Failure.BROKE)
@@ -217,7 +242,7 @@ class _Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._has_head:  # a trailer says nothing that is needed
-            key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+            key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
             self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
     def on_headers_complete(self) -> None:
@@ -228,6 +253,9 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, chunk: bytes) -> None:
         if self._is_whole:
+            return
+        if self._status < 200:
+            self._is_odd = True
             return
         if not self._body:
             self._body = chunk  # most often all of it
@@ -241,6 +269,7 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._status < 200:  # "continue" and the like: the answer is still to come
             self._headers, self._has_head = {}, False
+            self._is_odd = self._is_odd or self._status < 100
         elif not self._is_whole:
             self._is_whole = True
             self._is_spoiled = self._is_spoiled or not self._parser.should_keep_alive()

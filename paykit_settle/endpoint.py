@@ -19,7 +19,10 @@ QUERY_BYTES_MAX = 4096
 
 
 def check_base_url(base_url: str) -> tuple[str, bool]:
-    """The URL without a slash at its end, and whether it names this machine; `InvalidConfig` otherwise."""
+    """The URL, its scheme in lower case and no slash at its end, and whether it names this machine.
+
+    `InvalidConfig` for one that cannot be used.
+    """
     try:
         url = urlsplit(base_url)
         (url.hostname or "").encode("idna")  # refuses names that no resolver takes
@@ -32,7 +35,7 @@ def check_base_url(base_url: str) -> tuple[str, bool]:
         raise InvalidConfig("processor URL must start with http:// or https:// and name a host")
     if "@" in url.netloc or "?" in base_url or "#" in base_url:
         raise InvalidConfig("processor URL must hold no user, password, query or fragment")
-    return base_url.rstrip("/"), is_loopback(url.hostname)
+    return url.scheme + base_url[len(url.scheme) :].rstrip("/"), is_loopback(url.hostname)
 
 
 @lru_cache(maxsize=64)

@@ -86,7 +86,7 @@ def _encoded_again(page: object, body: bytes) -> bool:
     return (msgspec.json.format(again, indent=0) if b'": ' in body[:256] else again) == body
 
 
-_plain_decoder = msgspec.json.Decoder(dict[str, Any])
+_plain_decoder = msgspec.json.Decoder(dict[str, Any], float_hook=lambda _text: None)
 
 
 def _record(name: str, types: Mapping[str, Any]) -> type[msgspec.Struct]:

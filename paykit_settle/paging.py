@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from paykit_settle.errors import InvariantViolated
 from paykit_settle.models import BalanceTransaction
 
 Rows = Sequence[BalanceTransaction]
@@ -72,6 +73,16 @@ class PagePlan:
     def is_done(self) -> bool:
         return all(window.is_done for window in self.windows)
 
+    def check_whole(self) -> None:
+        """`InvariantViolated` unless the windows tile the span and each was read to its end."""
+        at = self.start_s
+        for window in sorted(self.windows, key=lambda window: window.start_s):
+            if window.start_s != at or not window.is_done:
+                raise InvariantViolated(f"window {window.number} was not read whole, or does not begin where one ends")
+            at = window.end_s
+        if at != self.end_s:
+            raise InvariantViolated(f"the windows end at {at}, the day at {self.end_s}")
+
     @property
     def requests(self) -> int:
         return sum(window.requests for window in self.windows)
@@ -109,8 +120,8 @@ class PagePlan:
                 own = [row for row, at in zip(rows, seconds, strict=True) if window.start_s <= at < window.end_s]
         window.rows += len(own)
         window.cursor = own[-1].id if own else window.cursor
-        if not has_more:
-            window.is_done = True
+        window.is_done = not has_more
+        if window.is_done:
             self._spent += window.requests - window.rows // self.page_size
         return own
 

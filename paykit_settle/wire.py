@@ -189,14 +189,18 @@ class ErrorBody:
     type: str
     code: str
     message: str
+    is_json: bool
 
 
 def decode_error(body: bytes) -> ErrorBody:
     """The `error` object of an answer, leniently: an error page that is no JSON must not hide the status."""
+    is_json, error = True, None
     try:
         error = decode_object(body).get("error")
     except ValueError:
-        error = None
+        is_json = False
     members = error if isinstance(error, dict) else {}
-    texts = {name: members.get(name) for name in ("type", "code", "message")}
-    return ErrorBody(**{name: value if isinstance(value, str) else "" for name, value in texts.items()})
+    kind, code, message = (
+        value if isinstance(value, str) else "" for value in map(members.get, ("type", "code", "message"))
+    )
+    return ErrorBody(type=kind, code=code, message=message, is_json=is_json)

@@ -73,7 +73,7 @@ BOMB = gzip.compress(b" " * 30_000_000)
         (b"{}", "gzip", "not gzip"),
         (gzip.compress(BOMB), "gzip, gzip", "was not asked for"),
         (zlib.compress(b"{}"), "deflate", "was not asked for"),
-        (b"{}", "br", "'br' was not asked for"),
+        (b"{}", "br", "br was not asked for"),
         (b"{}", "\xe9\xff" * 500, "was not asked for"),
         (b" " * 200_000, "", "over 100000 bytes"),
     ],

@@ -6,7 +6,9 @@ arrived is unknown, nothing waits for ever, no connection is left open, and the 
 
 import asyncio
 import gzip
+import socket
 import ssl
+import threading
 from itertools import repeat
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from paykit_settle.config import Settings, is_proxied
 from paykit_settle.direct import DirectConnections
 from paykit_settle.errors import OutcomeUnknown, ProcessorError, ProcessorRejected, ProcessorUnavailable, ProtocolError
 from paykit_settle.retry import RetryPolicy
+from paykit_settle.sending import Unreachable
 from paykit_settle.version import __version__
 from tests.integration.scripted_server import (
     KEY,
@@ -262,7 +265,7 @@ async def test_header_that_would_end_early_is_never_sent() -> None:
             ("GET\r\n", f"{server.url}/a", {}),
             ("GET", "http://elsewhere.example/a", {}),
         ):
-            with pytest.raises(ValueError, match="not one that can be written"):
+            with pytest.raises(Unreachable, match="not one that can be written"):
                 await sender.send(method, url, headers, None, body_bytes_max=10)
         await sender.aclose()
         assert server.requests == []
@@ -311,3 +314,103 @@ async def test_proxy_of_the_environment_is_used_but_never_for_this_machine(monke
         assert not is_proxied("http://processor.example")
     assert [request.target for request in proxy.requests] == ["http://processor.example/v1/thing"]
     assert [request.target for request in near.requests] == ["/v1/thing"]
+
+
+@pytest.mark.parametrize(
+    "announced",
+    [
+        b'HTTP/1.1 104 Odd\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n{"b":2}\r\n0\r\n\r\n',
+        b"HTTP/1.1 199 Odd\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 000 Odd\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+async def test_body_before_the_answer_is_never_taken_for_the_answers_own(announced: bytes) -> None:
+    for answered in (WHOLE, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"):
+        async with scripted(then=announced + answered, fast=True) as (_, client):
+            with pytest.raises(OutcomeUnknown, match="only announces another"):
+                await post(client)
+
+
+class Eager(threading.Thread):
+    """A server with a thread of its own: answers, then sends `more` or leaves, and answers the next connection."""
+
+    def __init__(self, more: bytes) -> None:
+        super().__init__(daemon=True)
+        self.more = more
+        self.answered, self.sent = threading.Event(), threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def run(self) -> None:
+        first, _ = self.listener.accept()
+        first.recv(65_536)
+        first.sendall(WHOLE)
+        self.answered.wait(30)
+        first.sendall(self.more)
+        first.shutdown(socket.SHUT_WR)
+        self.sent.set()
+        second, _ = self.listener.accept()
+        second.recv(65_536)
+        second.sendall(WHOLE)
+        for each in (first, second, self.listener):
+            each.close()
+
+
+@pytest.mark.parametrize("more", [WHOLE.replace(b"1}", b"9}"), b"HTTP/1.1 400 Idle\r\nContent-Length: 0\r\n\r\n", b""])
+async def test_what_came_while_nobody_looked_is_not_the_next_answer(more: bytes) -> None:
+    server = Eager(more)
+    server.start()
+    sender = DirectConnections(server.url, connections_max=2, timeout_s=10)
+    once = RetryPolicy(attempts_max=1)
+    async with ProcessorClient(server.url, api_key=KEY, policy=once, sender=sender) as client:
+        assert await get(client) == {"total_net": 1}
+        server.answered.set()
+        assert server.sent.wait(30)  # the event loop is held up meanwhile, as by a large page
+        assert await post(client) == {"total_net": 1}
+    server.join(30)
+
+
+async def test_nothing_is_sent_after_the_client_was_closed() -> None:
+    reached = asyncio.Event()
+
+    async def hang_and_tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.set()
+        await hang(reader, writer)
+
+    async with scripted(then=hang_and_tell, fast=True) as (server, client):
+        asked = asyncio.ensure_future(post(client))
+        await reached.wait()
+        await client.aclose()
+        with pytest.raises(OutcomeUnknown):
+            await asked
+        with pytest.raises(ProcessorUnavailable, match="the client is closed"):
+            await get(client)
+        await server.all_closed()
+        assert len(server.requests) == 1
+
+
+async def test_space_around_a_header_is_no_part_of_it() -> None:
+    failed = answer({}, status=500, headers={"Idempotent-Replayed": " true\t "})
+    async with scripted(then=failed, fast=True) as (_, client):
+        with pytest.raises(ProcessorUnavailable) as caught:
+            await get(client)
+        assert caught.value.replayed
+
+
+async def test_certificates_that_cannot_be_read_are_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable() -> ssl.SSLContext:
+        raise FileNotFoundError(2, "no such file")
+
+    monkeypatch.setattr(ssl, "create_default_context", unreadable)
+    sender = DirectConnections("https://localhost:9", connections_max=1, timeout_s=5)
+    async with ProcessorClient("https://localhost:9", api_key=KEY, policy=QUICK, sender=sender) as client:
+        with pytest.raises(ProcessorUnavailable, match="no such file"):
+            await post(client)
+
+
+async def test_scheme_in_upper_case_is_the_same_scheme() -> None:
+    async with ScriptedServer([OK]) as server:
+        url = server.url.replace("http", "HTTP")
+        async with Settings(processor_url=url, processor_key=KEY).make_client() as client:
+            await get(client)
+        assert len(server.requests) == 1

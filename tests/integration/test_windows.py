@@ -23,6 +23,7 @@ from paykit_settle.direct import DirectConnections
 from paykit_settle.explain import explanation, explanation_text, run_json
 from paykit_settle.lifecycle import Step
 from paykit_settle.models import PostedSettlement
+from paykit_settle.page_wire import Page, PageReader
 from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import RunOptions
 from paykit_settle.run_request import make_run_request
@@ -91,7 +92,7 @@ async def bench(path: Path, *, seed: int = 1, rows: int = ROWS) -> AsyncIterator
         await asyncio.to_thread(store.close)
 
 
-@pytest.mark.parametrize("fast", [True, False], ids=["aiohttp", "httpx"])
+@pytest.mark.parametrize("fast", [True, False], ids=["direct", "httpx"])
 @pytest.mark.parametrize(("windows", "page_size"), [(1, 100), (2, 100), (16, 100), (64, 13), (5, 7)])
 async def test_settlement_is_that_of_the_processor_and_follows_from_its_evidence(
     tmp_path: Path, windows: int, page_size: int, *, fast: bool
@@ -188,3 +189,57 @@ async def test_rows_of_a_split_page_are_told_once(tmp_path: Path) -> None:
             rows = await it.store.read(lambda connection, key=(period, page): page_rows(connection, run, *key))  # type: ignore[misc]
             ids += [row.id for row in rows]
         assert len(ids) == len(set(ids)) == ROWS
+
+
+class Forgetful(ProcessorClient):
+    """A processor of which only one replica filters by `created`: the one that is asked for the day's newest rows.
+
+    The others answer once that window has been read to its end, so it has to be opened again.
+    """
+
+    day: tuple[int, int] | None = None
+
+    def __init__(self, url: str) -> None:
+        sender = DirectConnections(url, connections_max=8, timeout_s=10)
+        super().__init__(url, policy=PATIENT, sender=sender)
+        self.first_ended = asyncio.Event()
+        self.pages_after = 0
+
+    async def page(
+        self, account: str, *, span: tuple[int, int] | None, page_size: int, after: str | None, reader: PageReader
+    ) -> Page:
+        assert span is not None
+        self.day = self.day or span
+        if span[1] == self.day[1]:
+            page = await super().page(account, span=span, page_size=page_size, after=after, reader=reader)
+            self.pages_after += self.first_ended.is_set()
+            if not page.has_more:
+                self.first_ended.set()
+            return page
+        await self.first_ended.wait()
+        return await super().page(account, span=self.day, page_size=page_size, after=None, reader=reader)
+
+
+@pytest.mark.parametrize("crash_after", [None, 0, 1, 2, 3, 5])
+async def test_day_is_read_whole_when_a_window_that_had_ended_takes_the_day_back(
+    tmp_path: Path, crash_after: int | None
+) -> None:
+    async with bench(tmp_path) as it:
+        right = it.fake.right_settlement(account=ACCOUNT, date=DAY.isoformat())
+        async with Forgetful(it.fake.url) as client:
+
+            def at_step(step: Step) -> None:
+                if step is Step.PAGE_STORED and client.first_ended.is_set() and client.pages_after == crash_after:
+                    raise Crash
+
+            options = RunOptions(windows_max=2, page_size=100)
+            runner = Runner(client, it.store, options=options, at_step=at_step, now=lambda: NOW)
+            try:
+                await runner.run(make_run_request(ACCOUNT, DAY, "usd"), requested_by="test")
+            except Crash:
+                assert crash_after is not None
+            finally:
+                await runner.close()
+        posted = await it.settle(windows=2, page_size=100)
+        assert (posted.settlement.roll_up.row_count, posted.total_net) == (ROWS, right["total_net"])
+        assert await verify_run(it.store, await it.history(posted.run_id or "")) == []

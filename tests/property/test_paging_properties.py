@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paykit_settle.errors import InvariantViolated
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.paging import PagedWindow, PagePlan
 from tests.rows import row
@@ -172,6 +174,22 @@ def test_what_is_read_grows_to_the_whole_span() -> None:
     assert plan.seconds_read == 0
     Simulation(listed(range(SPAN_S), "oldest"), 50).run(plan, Random(1), stop_after=30)  # noqa: S311 - the same
     assert 0 < plan.seconds_read < SPAN_S
+
+
+def test_plan_is_whole_only_when_its_windows_meet_and_have_ended() -> None:
+    plan = PagePlan(start_s=0, end_s=SPAN_S, page_size=1, windows_max=2)
+    with pytest.raises(InvariantViolated, match="not read whole"):
+        plan.check_whole()
+    plan.restore([(0, 0, 10), (1, 10, SPAN_S)], None)
+    for window in plan.windows:
+        window.is_done = True
+    plan.check_whole()
+    plan.windows[0].end_s = 9
+    with pytest.raises(InvariantViolated, match="not read whole"):
+        plan.check_whole()
+    plan.windows[:] = plan.windows[:1]
+    with pytest.raises(InvariantViolated, match="the windows end at 9"):
+        plan.check_whole()
 
 
 def test_reason_for_one_list_is_the_first_that_was_seen() -> None:

@@ -191,3 +191,22 @@ def test_bug_after_an_uncertain_attempt_is_still_unknown() -> None:
     assert isinstance(error, OutcomeUnknown)
     assert "oops" in str(error)
     assert error.exchange == exchange("POST")
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"error":{"type":"idempotency_er', None])
+def test_conflict_that_cannot_be_read_may_be_any_conflict(body: bytes | None) -> None:
+    for method, kind in (("POST", OutcomeUnknown), ("GET", ProcessorRejected)):
+        answer = Answer(
+            exchange=exchange(method),
+            status=409,
+            retry_after=None,
+            received_at=datetime(2026, 1, 15, tzinfo=UTC),
+            replayed=False,
+            body=body,
+        )
+        assert type(error_of_answer(answer, secret=KEY)) is kind
+
+
+def test_key_that_was_cut_short_is_not_shown_either() -> None:
+    assert shown(f"row ({KEY[:13]}) is odd", secret=KEY) == "row ([api key] is odd"
+    assert shown(f"{KEY[:11]} is too little to know it by", secret=KEY).startswith(KEY[:11])

@@ -125,7 +125,7 @@ async def test_window_and_page_size_go_out_with_every_page_and_rows_come_in_orde
 @pytest.mark.parametrize(
     ("body", "encoding", "named"),
     [
-        (b"{}", "br", "'br' was not asked for"),
+        (b"{}", "br", "br was not asked for"),
         (b"[]", "", "expected an object, got array"),
         (b'{"' + KEY.encode() + b'"', "", "it is malformed, and repeats the API key"),
     ],

@@ -26,7 +26,7 @@ from paykit_settle.errors import InvalidConfig, InvalidRequest
     [
         ("http://127.0.0.1:8787", "http://127.0.0.1:8787", True),
         ("http://localhost/", "http://localhost", True),
-        ("HTTP://LOCALHOST:1/base//", "HTTP://LOCALHOST:1/base", True),
+        ("HTTP://LOCALHOST:1/base//", "http://LOCALHOST:1/base", True),
         ("http://[::1]:65535", "http://[::1]:65535", True),
         ("http://127.9.9.9", "http://127.9.9.9", True),
         ("https://api.example.com/", "https://api.example.com", False),

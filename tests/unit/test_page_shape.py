@@ -128,3 +128,9 @@ def test_colon_in_a_text_is_no_member() -> None:
     repeated = body.replace(b'"fee":3,', b'"fee":3,"fee":4,', 1).replace(b"10:30", b"10 30", 1)
     assert repeated.count(b":") == body.count(b":")
     assert alike.decode(repeated) is None
+
+
+def test_member_that_no_double_could_hold_is_learned_from_all_the_same() -> None:
+    body = page(rows(*["usd"] * 8)).replace(b"1.25", b"1e999")
+    reader = PageReader(pages_max=9, alike=AlikeRows())
+    assert [len(reader.read(body).rows) for _ in range(2)] == [8, 8]
