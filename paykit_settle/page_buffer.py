@@ -1,7 +1,7 @@
-"""Pages on their way into the database: committed a few at a time, in order, while the pull goes on.
+"""Pages on their way into the database: committed many at a time, in order, while the pull goes on.
 
 Compression, digests and the commit happen in the writer's thread. A crash loses what waits here, at most
-UNFLUSHED_PAGES_MAX pages, and they are read again.
+UNFLUSHED_PAGES_MAX pages or what came in the last BATCH_MS, and they are read again.
 """
 
 import asyncio
@@ -10,9 +10,12 @@ from paykit_settle.paging import PagePlan
 from paykit_settle.store.evidence import NewPage, PageKey, StoredWindow, store_pages
 from paykit_settle.store.store import Store
 
-UNFLUSHED_PAGES_MAX = 32
+UNFLUSHED_PAGES_MAX = 128
 """Pages that may wait for their commit: what a crash at most makes us read again."""
-BATCH_PAGES = 16
+BATCH_PAGES = 64
+"""Pages that are committed as soon as so many have come: with fewer, commits take more time than they save."""
+BATCH_MS = 100
+"""How long a page waits for others at most, when they come slowly."""
 
 
 class PageBuffer:
@@ -26,12 +29,12 @@ class PageBuffer:
         self._writing: asyncio.Task[None] | None = None
         self._writing_count = 0
         self._error: BaseException | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def put(self, page: NewPage) -> None:
         """Takes the page in, and returns when there is room for the next. Raises what an earlier commit raised."""
         self._waiting.append(page)
-        if len(self._waiting) >= BATCH_PAGES:
-            self._write()
+        self._write_soon()
         while len(self._waiting) + self._writing_count >= UNFLUSHED_PAGES_MAX and self._error is None:
             self._write()
             await self._written()
@@ -39,6 +42,9 @@ class PageBuffer:
 
     async def flush(self) -> None:
         """Returns when everything is committed, or could not be: `check` tells."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         while self._error is None and (self._waiting or self._writing or self._plan.is_changed):
             self._write()
             await self._written()
@@ -47,6 +53,17 @@ class PageBuffer:
         """Raises what a commit raised."""
         if self._error is not None:
             raise self._error
+
+    def _write_soon(self) -> None:
+        if len(self._waiting) >= BATCH_PAGES:
+            self._write()
+        elif self._waiting and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(BATCH_MS / 1000, self._write_in_time)
+
+    def _write_in_time(self) -> None:
+        self._timer = None
+        if self._waiting:
+            self._write()
 
     def _write(self) -> None:
         if self._writing is None and self._error is None:
@@ -63,8 +80,7 @@ class PageBuffer:
             self._error = error
         finally:
             self._writing, self._writing_count = None, 0
-            if len(self._waiting) >= BATCH_PAGES:
-                self._write()
+            self._write_soon()
 
     async def _written(self) -> None:
         if self._writing is not None:
