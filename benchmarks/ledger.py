@@ -31,6 +31,7 @@ from paykit_settle.http_json import json_response, read_body
 from paykit_settle.journal import Transfer, credit_journal, transfer_journal
 from paykit_settle.ledger_requests import read_credit
 from paykit_settle.service import create_app
+from paykit_settle.service import serve as serve_app
 from paykit_settle.store.database import connect, transaction, use_wal
 from paykit_settle.store.ledger import Ledger
 from paykit_settle.store.migrations import migrate
@@ -268,19 +269,16 @@ def one_commit_each(path: Path) -> Callable[[web.Request], Awaitable[web.StreamR
 def serve(folder: Path, ports: "multiprocessing.Queue[int]") -> None:
     """The service, with the two routes to compare with; runs in a process of its own until it is killed."""
 
-    async def run() -> None:
-        app = create_app(Settings(database=str(folder / "service.db")))
-        # Under a path of their own, so that the router finds each of them as quickly as the credits.
-        app.router.add_post("/v1/constant/{tenant_id}/credits", answer_constant)
-        make_ledger(folder / "each.db")
-        app.router.add_post("/v1/one-commit-each/{tenant_id}/credits", one_commit_each(folder / "each.db"))
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        ports.put(runner.addresses[0][1])
-        await asyncio.Event().wait()
+    app = create_app(Settings(database=str(folder / "service.db")))
+    # Under a path of their own, so that the router finds each of them as quickly as the credits.
+    app.router.add_post("/v1/constant/{tenant_id}/credits", answer_constant)
+    make_ledger(folder / "each.db")
+    app.router.add_post("/v1/one-commit-each/{tenant_id}/credits", one_commit_each(folder / "each.db"))
 
-    asyncio.run(run())
+    def tell(url: str) -> None:
+        ports.put(int(url.rpartition(":")[2]))
+
+    asyncio.run(serve_app(app, host="127.0.0.1", port=0, on_ready=tell))
 
 
 def compare_http(folder: Path, *, rounds: int, count: int) -> None:
