@@ -125,6 +125,10 @@ async def _remote_faults(client: ProcessorClient, history: History, attempt: Att
         own = [each for each in found if each.id == history.run.settlement_id]
         if not own or not own[0].has_body(attempt.body):
             return [f"the processor's copy of {history.run.settlement_id} is missing or differs"]
+    elif not found:
+        return ["the processor has no settlement for this day"]
+    elif others := [each.id for each in found if not each.has_body(attempt.body)]:
+        return [f"the processor has another settlement for this day: {', '.join(others)}"]
     if len(found) > 1:
         return [f"the processor has {len(found)} settlements for this day: {', '.join(each.id for each in found)}"]
     return []

@@ -19,7 +19,7 @@ from paykit_settle.checking import verify_run
 from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorUrl, read_settings
 from paykit_settle.cli_output import Output
 from paykit_settle.config import Settings
-from paykit_settle.errors import InvalidRequest, SettleError
+from paykit_settle.errors import InvalidRequest, RunInProgress, SettleError
 from paykit_settle.explain import explanation, explanation_text, run_json
 from paykit_settle.money import format_amount
 from paykit_settle.runner import Runner
@@ -28,6 +28,7 @@ from paykit_settle.store.history import (
     find_run,
     read_history,
 )
+from paykit_settle.store.runs import unfinished_runs
 from paykit_settle.store.store import Store
 from paykit_settle.terminal import settlement_table
 from paykit_settle.window import parse_date
@@ -69,6 +70,11 @@ def resume(
             else:
                 output.posted(outcome)
         output.say(f"{len(outcomes)} run{'s' * (len(outcomes) != 1)} resumed")
+        for run in await store.read(unfinished_runs):
+            if run.owner is not None:
+                held = RunInProgress(f"{run.id} for {run.account} is {run.state} in another process, which is alive")
+                output.error(held, day=run.date)
+                worst = max(worst, held.exit_code)
         return worst
 
     return with_store(settings, work)

@@ -3,6 +3,7 @@
 import getpass
 from datetime import UTC, datetime
 from datetime import date as Date
+from functools import partial
 from itertools import groupby
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from paykit_settle.cli_runs import Identity, print_json, read_day, with_store
 from paykit_settle.errors import InvalidRequest
 from paykit_settle.money import format_amount
 from paykit_settle.store.history import OutstandingRow, find_run, outstanding_rows
+from paykit_settle.store.owner import is_alive
 from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.store.upkeep import prune as prune_pages
 from paykit_settle.store.upkeep import resolve as resolve_run
@@ -87,6 +89,7 @@ def resolve(
                 reason=reason,
                 decided_by=who,
                 now_ms=clock_ms(),
+                is_alive=partial(is_alive, store.path),
             )
         )
         print(f"{run.id} is {run.state} now" + (f" as {run.settlement_id}" if posted else ": run it again to post it"))

@@ -86,7 +86,7 @@ class ScaleProfile:
         object.__setattr__(self, "overrides", checked)
 
     def from_wire(self, amount: int, currency: str) -> int:
-        """ISO minor units of a wire amount; `InvalidAmount` when it has no exact value in them."""
+        """ISO minor units of a wire amount; `InvalidAmount` when it has no exact value in their range."""
         return _rescale(amount, exponent(currency) - self._wire_exponent(currency), currency)
 
     def to_wire(self, amount: int, currency: str) -> int:
@@ -100,6 +100,8 @@ class ScaleProfile:
 def _rescale(amount: int, shift: int, currency: str) -> int:
     factor: int = 10 ** abs(shift)
     if shift >= 0:
+        if abs(amount * factor) > AMOUNT_MAX:
+            raise InvalidAmount(f"{amount} {currency} is beyond ±{AMOUNT_MAX} in the other scale")
         return amount * factor
     scaled, rest = divmod(amount, factor)
     if rest:

@@ -4,13 +4,22 @@ What is certain decides: a settlement found at the processor is posted, a defini
 stays unknown until the processor says which.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import apsw
 
 from paykit_settle.client import ProcessorClient
 from paykit_settle.day_reader import AtStep
-from paykit_settle.errors import OutcomeUnknown, ProcessorError, ProcessorRejected, SettleError, SettlementConflict
+from paykit_settle.errors import (
+    OutcomeUnknown,
+    ProcessorError,
+    ProcessorRejected,
+    SettleError,
+    SettlementConflict,
+    StoreBusy,
+    StoreFull,
+)
 from paykit_settle.lifecycle import Event, Step
 from paykit_settle.store.freezing import book_attempt, end_attempt, mark_sent, next_attempt
 from paykit_settle.store.runs import Attempt, Run, current_attempt, move, run_by_number
@@ -18,6 +27,8 @@ from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.wire import FoundSettlement, settlement_key
 
 ATTEMPTS_PER_RUN_MAX = 3
+BOOKINGS_MAX = 5
+BOOKING_WAIT_S = 1
 KEY_KEPT_MS = 23 * 3600 * 1000
 """How long we trust an idempotency key. A processor keeps it for 24 hours: the rest is for clocks and retries."""
 
@@ -119,7 +130,14 @@ class SettlementPoster:
             posted = move(connection, run, Event.ACCEPT, now_ms=now_ms, settlement_id=settlement_id, release=True)
             return posted, current_attempt(connection, posted)
 
-        posted = await self._store.write(book)
+        for _ in range(BOOKINGS_MAX - 1):
+            try:
+                posted = await self._store.write(book)
+                break
+            except (StoreBusy, StoreFull):
+                await asyncio.sleep(BOOKING_WAIT_S)  # the money has moved: it is worth some patience
+        else:
+            posted = await self._store.write(book)
         self._at_step(Step.BOOKED)
         return posted
 

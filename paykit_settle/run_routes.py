@@ -6,6 +6,7 @@ Handlers read strictly and answer JSON; what they tell comes from the store, not
 import csv
 import io
 import json
+import logging
 from collections.abc import Callable, Sequence
 from datetime import date as Date
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from paykit_settle.errors import InvalidRequest
+from paykit_settle.errors import InvalidRequest, SettleError
 from paykit_settle.explain import explanation, run_json, run_summary
 from paykit_settle.http_json import json_response, read_json
 from paykit_settle.models import BalanceTransaction
@@ -30,6 +31,8 @@ CSV_COLUMNS = ("period", "id", "type", "reporting_category", "status", "currency
 
 runner_key = web.AppKey("runner", Runner)
 store_key = web.AppKey("store", Store)
+
+logger = logging.getLogger(__name__)
 
 
 def add_run_routes(app: web.Application) -> None:
@@ -106,10 +109,15 @@ async def transactions(request: web.Request) -> web.StreamResponse:
     await response.prepare(request)
     if form == "csv":
         await response.write((",".join(CSV_COLUMNS) + "\r\n").encode())
-    for period, number in keys:
-        rows = await store.read(partial(page_rows, run=run_, period=period, number=number))
-        await response.write(_render(period, rows, form))
-    await response.write_eof()
+    try:
+        for period, number in keys:
+            rows = await store.read(partial(page_rows, run=run_, period=period, number=number))
+            await response.write(_render(period, rows, form))
+        await response.write_eof()
+    except SettleError as error:  # such as a page that was pruned just now: what was begun must not end as if whole
+        logger.warning("the rows of %s were cut off: %s", run_.id, error)
+        if request.transport is not None:
+            request.transport.abort()
     return response
 
 

@@ -34,6 +34,8 @@ from paykit_settle.window import day_window, load_zone
 from paykit_settle.wire import encode_body, settlement_key, settlement_payload
 
 FREEZE_ATTEMPTS_MAX = 5
+PULL_AGE_DEADLINES = 10
+"""A pull is gone on with until it is so many of its deadlines old: one that its deadline ended must get further."""
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +122,9 @@ class Runner:
                 outcomes.append((run, posted))
             except SettleError as error:
                 outcomes.append((run, error))
+            except Exception as error:  # one run's bug must not keep the others from their end
+                logger.exception("resuming %s failed", run.id)
+                outcomes.append((run, InvariantViolated(f"{run.id}: {error!r:.200}")))
         return outcomes
 
     def _finished(self, key: tuple[str, Date], task: asyncio.Task[PostedSettlement]) -> None:
@@ -142,7 +147,7 @@ class Runner:
             owner=self._owner.name,
             requested_by=requested_by,
             retry_rejected=retry_rejected,
-            pull_age_max_ms=self._options.pull_deadline_s * 1000,
+            pull_age_max_ms=PULL_AGE_DEADLINES * self._options.pull_deadline_s * 1000,
             now_ms=clock_ms(),
         )
         run = await self._store.write(lambda connection: claim(connection, request, is_alive=self._owner.is_alive))

@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from paykit_settle.errors import InvalidRequest, RunNotFound
+from paykit_settle.errors import InvalidRequest, RunNotFound, StoreUnavailable
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.store.evidence import (
     StoredPage,
@@ -194,8 +194,11 @@ def page_keys(connection: apsw.Connection, run: Run) -> tuple[list[tuple[str, in
 
 
 def page_rows(connection: apsw.Connection, run: Run, period: str, number: int) -> list[BalanceTransaction]:
-    """The rows of one page that it counts; empty once its bytes were pruned."""
-    return own_rows(stored_page(connection, run.number, run.pull, period, number))
+    """The rows of one page that it counts; `StoreUnavailable` once its bytes were pruned."""
+    page = stored_page(connection, run.number, run.pull, period, number)
+    if page.body is None:
+        raise StoreUnavailable(f"page {number} of {run.id} has been pruned")
+    return own_rows(page)
 
 
 def list_runs(

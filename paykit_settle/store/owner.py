@@ -15,7 +15,7 @@ class Owner:
     """This process's claim to be alive, for one database file. `close` gives it up; so does any end of the process."""
 
     def __init__(self, database: Path) -> None:
-        self._folder = database.with_name(database.name + FOLDER_SUFFIX)
+        self._folder = _folder_of(database)
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self.name = secrets.token_hex(8)
         # Locked under a hidden name first: under its own it is never seen unlocked while its process lives.
@@ -29,18 +29,32 @@ class Owner:
 
     def is_alive(self, name: str) -> bool:
         """Whether the process behind an owner's name still lives. A name without a lock file is dead."""
-        path = self._folder / name
-        try:
-            with path.open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                path.unlink(missing_ok=True)  # dead for good: a name is never used again
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
+        return _is_alive(self._folder / name)
 
     def close(self) -> None:
         """Gives the lock up and takes its file away."""
         (self._folder / self.name).unlink(missing_ok=True)
         self._lock.close()
+
+
+def is_alive(database: Path, name: str) -> bool:
+    """`Owner.is_alive` for one who is no owner: a person's command."""
+    return _is_alive(_folder_of(database) / name)
+
+
+def _folder_of(database: Path) -> Path:
+    # Of the file itself, whichever of its paths it was opened by: else its owners would not see each other.
+    file = database.resolve()
+    return file.with_name(file.name + FOLDER_SUFFIX)
+
+
+def _is_alive(path: Path) -> bool:
+    try:
+        with path.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)  # dead for good: a name is never used again
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

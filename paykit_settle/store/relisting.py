@@ -16,12 +16,12 @@ _SQL = load_queries("runs.sql")
 def days_to_relist(connection: apsw.Connection, run: Run, look_back_days: int) -> list[Run]:
     """The posted days before the run's own that it lists again: back to the oldest outstanding row, and some days.
 
-    A day that this pull has begun to list stays among them, even if what it owed has been settled since: the evidence
-    holds whole days.
+    A day that this run has begun to list stays among them, even if what it owed has been settled since: the evidence
+    holds whole days, and a rejected attempt may have found there what nobody else has seen.
     """
     first = run.date - timedelta(days=min(look_back_days, (run.date - Date.min).days))
     oldest = connection.execute(_SQL["oldest_outstanding"], (run.account, run.date.isoformat())).get
-    begun = connection.execute(_SQL["oldest_page"], (run.number, run.pull)).get
+    begun = connection.execute(_SQL["oldest_page"], (run.number,)).get
     for day in (oldest, begun):
         if day is not None:
             first = min(first, Date.fromisoformat(day))

@@ -183,6 +183,7 @@ def _take_over(connection: apsw.Connection, run: Run, wanted: ClaimRequest, *, f
             wanted.owner,
             state,
             wanted.settlement_currency,
+            run.tenant if frozen else wanted.tenant,
             zone,
             start,
             end,

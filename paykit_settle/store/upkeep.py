@@ -1,5 +1,6 @@
 """What people do to runs by hand: end an unknown one, write an owed row off, prune old pages. Who and why are kept."""
 
+from collections.abc import Callable
 from datetime import date as Date
 from datetime import timedelta
 from typing import Any
@@ -22,7 +23,14 @@ PRUNE_BATCH = 200
 
 
 def resolve(
-    connection: apsw.Connection, run: Run, *, settlement_id: str | None, reason: str, decided_by: str, now_ms: int
+    connection: apsw.Connection,
+    run: Run,
+    *,
+    settlement_id: str | None,
+    reason: str,
+    decided_by: str,
+    now_ms: int,
+    is_alive: Callable[[str], bool],
 ) -> Run:
     """Ends an unknown run as a person says: posted as `settlement_id` and booked, or (None) absent at the processor.
 
@@ -32,7 +40,8 @@ def resolve(
     if not reason.strip() or (settlement_id is not None and not settlement_id.strip()):
         raise InvalidRequest("a resolution needs its reason, and a settlement's id where there is one")
     attempt = attempt_of(connection, run.number, run.attempt)
-    if run.state is not State.UNKNOWN or run.owner is not None or attempt is None:
+    is_held = run.owner is not None and is_alive(run.owner)
+    if run.state is not State.UNKNOWN or is_held or attempt is None:
         raise InvalidRequest(f"{run.id} is {run.state}: only an unknown run that nobody works on can be resolved")
     posted = settlement_id is not None
     decision = "posted" if posted else "absent"
@@ -42,7 +51,7 @@ def resolve(
     )
     state = next_state(run.state, Event.ACCEPT if posted else Event.DECLARE_ABSENT)
     code, detail = (None, None) if posted else ("outcome_unknown", f"absent, says {decided_by}: {reason}")
-    connection.execute(_SQL["resolve_run"], (state, settlement_id, code, detail, now_ms, run.number))
+    connection.execute(_SQL["resolve_run"], (state, settlement_id, code, detail, now_ms, run.number, run.owner))
     end_attempt(
         connection,
         run,
@@ -52,6 +61,7 @@ def resolve(
         settlement_id=settlement_id,
         status="resolved" if posted else None,
     )
+    run = run_by_number(connection, run.number)
     if settlement_id is not None:
         book_attempt(connection, run, attempt, settlement_id=settlement_id, now_ms=now_ms)
     else:

@@ -224,6 +224,7 @@ async def host(
     policy: RetryPolicy = QUICK,
     options: RunOptions | None = None,
     rates: Rates | None = None,
+    tenants: Mapping[str, str] | None = None,
     at_step: Callable[[Step], None] = lambda _step: None,
 ) -> AsyncIterator[Host]:
     """A host on that database, closed in order at the end; its clock lies months after every day of the tests."""
@@ -231,7 +232,13 @@ async def host(
     try:
         async with ProcessorClient(url, policy=policy) as client:
             runner = Runner(
-                client, store, options=options or RunOptions(), rates=rates, at_step=at_step, now=lambda: LATER
+                client,
+                store,
+                options=options or RunOptions(),
+                rates=rates,
+                tenants=tenants,
+                at_step=at_step,
+                now=lambda: LATER,
             )
             try:
                 yield Host(client=client, store=store, runner=runner)

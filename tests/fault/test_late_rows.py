@@ -369,6 +369,43 @@ async def test_rejected_run_gives_its_late_rows_back_when_it_is_tried_anew(fake:
     assert await here.balance() == 200
 
 
+async def test_retry_forgets_no_row_of_a_day_that_is_not_listed_any_more(fake: FakeProcessor, here: Host) -> None:
+    """Only the rejected run listed the sixth, because the fifth owed a row: its retry has to know what it found."""
+    days = [f"2026-01-{day:02d}" for day in range(5, 20)]
+    add(fake, wire_row("owed", 10, day=days[0], status="pending"))
+    for day in days[:7]:
+        await here.run(day)
+    add(fake, wire_row("pending", 200, day=days[1], status="pending"), wire_row("late", 3000, day=days[1]))
+    cue = scripted(fake)
+    cue.instead = refuse(422)
+    assert isinstance(await here.attempt(days[7]), ProcessorRejected)
+    cue.behave()
+    fake.state.update_transaction(ACCOUNT, "owed", status="available")
+    assert (await here.run(days[8])).total_net == 10
+    assert (await here.run_again(days[7])).total_net == 3000
+    fake.state.update_transaction(ACCOUNT, "pending", status="available")
+    assert [(await here.run(day)).total_net for day in days[9:12]] == [200, 0, 0]
+    assert await here.balance() == 3210
+
+
+async def test_row_that_a_rejected_run_holds_is_still_owed_and_can_be_written_off(
+    fake: FakeProcessor, here: Host
+) -> None:
+    add(fake, wire_row("t1", 200, status="pending"))
+    await here.run(D15)
+    fake.state.release_pending(ACCOUNT)
+    cue = scripted(fake)
+    cue.instead = refuse(422)
+    assert isinstance(await here.attempt(D16), ProcessorRejected)
+    cue.behave()
+    assert await owed(here, "2026-12-31") == ["t1"]
+    await here.store.write(
+        lambda connection: write_off(connection, ACCOUNT, "t1", reason="paid by hand", by="ada", now_ms=clock_ms())
+    )
+    assert (await here.run_again(D16)).total_net == 0
+    assert await owed(here, "2026-12-31") == []
+
+
 # Pruned evidence.
 
 

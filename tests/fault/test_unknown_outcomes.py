@@ -500,6 +500,7 @@ async def decide(here: Host, *, settlement_id: str | None) -> State:
             reason="a look at the books",
             decided_by="ada",
             now_ms=clock_ms(),
+            is_alive=lambda _name: False,
         )
     )
     return ended.state

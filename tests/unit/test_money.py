@@ -137,3 +137,11 @@ def test_rounding_is_half_away_from_zero(numerator: int, denominator: int, round
 )
 def test_amount_is_shown_with_its_currencys_digits(amount: int, currency: str, shown: str) -> None:
     assert format_amount(amount, currency) == shown
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_wire_amount_that_leaves_the_range_in_minor_units_is_refused(sign: int) -> None:
+    scale = ScaleProfile(overrides={"usd": 0})
+    assert scale.from_wire(sign * (AMOUNT_MAX // 100), "usd") == sign * (AMOUNT_MAX // 100) * 100
+    with pytest.raises(InvalidAmount, match="beyond"):
+        scale.from_wire(sign * (AMOUNT_MAX // 100 + 1), "usd")

@@ -21,10 +21,10 @@ SELECT * FROM runs WHERE account = ? AND date <> ? AND window_start_s < ? AND wi
 -- name: claim_run
 -- Takes a run over, from the state and owner that were read in this very transaction.
 UPDATE runs
-SET owner = ?1, state = ?2, settlement_currency = ?3, zone = ?4, window_start_s = ?5, window_end_s = ?6,
-    attempt = ?7, pull = ?8, pull_started_at_ms = ?9, requested_by = ?10, changed_at_ms = ?11,
+SET owner = ?1, state = ?2, settlement_currency = ?3, tenant = ?4, zone = ?5, window_start_s = ?6, window_end_s = ?7,
+    attempt = ?8, pull = ?9, pull_started_at_ms = ?10, requested_by = ?11, changed_at_ms = ?12,
     error_code = NULL, error_detail = NULL
-WHERE id = ?12;
+WHERE id = ?13;
 
 -- name: move_run
 -- Every change of state is conditional on the owner and the state that the caller believes in.
@@ -38,8 +38,8 @@ UPDATE runs SET owner = NULL WHERE id = ? AND owner = ?;
 
 -- name: resolve_run
 UPDATE runs SET state = ?, settlement_id = coalesce(?, settlement_id), error_code = ?, error_detail = ?,
-    changed_at_ms = ?
-WHERE id = ? AND state = 'unknown' AND owner IS NULL;
+    changed_at_ms = ?, owner = NULL
+WHERE id = ? AND state = 'unknown' AND owner IS ?;
 
 -- name: next_attempt
 UPDATE runs SET attempt = ?, changed_at_ms = ? WHERE id = ? AND owner IS ? AND attempt = ?;
@@ -52,14 +52,17 @@ SELECT * FROM runs WHERE state IN ('pulling', 'frozen', 'unknown') ORDER BY date
 SELECT * FROM runs WHERE account = ? AND state = 'posted' AND date >= ? AND date < ? ORDER BY date;
 
 -- name: oldest_outstanding
+-- A row that a rejected run holds is owed all the same: that run has not settled it.
 SELECT min(outstanding.period)
 FROM outstanding
 LEFT JOIN late_rows USING (account, transaction_id)
-WHERE outstanding.account = ? AND outstanding.period < ? AND late_rows.run IS NULL
+LEFT JOIN runs AS holder ON holder.id = late_rows.run AND holder.state <> 'rejected'
+WHERE outstanding.account = ? AND outstanding.period < ? AND holder.id IS NULL
     AND outstanding.written_off_ms IS NULL;
 
 -- name: oldest_page
-SELECT min(period) FROM pages WHERE run = ? AND pull = ?;
+-- Of all its pulls: a rejected attempt may have been the only one to know what an earlier day still owes.
+SELECT min(period) FROM pages WHERE run = ?;
 
 -- name: insert_attempt
 INSERT INTO attempts (run, number, pull, idempotency_key, body, body_sha256, settlement, rates_body, scales,
@@ -123,8 +126,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (account, transaction_id) DO NOTHING;
 
 -- name: forget_outstanding
--- A rejected attempt is pulled again: what it had registered comes from its next pull.
-DELETE FROM outstanding WHERE seen_by_run = ? AND written_off_ms IS NULL;
+-- A rejected attempt is pulled again: what it had registered of its own day comes from its next pull. Earlier days go on
+-- owing what it found there.
+DELETE FROM outstanding WHERE seen_by_run = ?1 AND period = (SELECT date FROM runs WHERE id = ?1) AND written_off_ms IS NULL;
 
 -- name: insert_late_row
 INSERT INTO late_rows (account, transaction_id, period, run) VALUES (?, ?, ?, ?);
@@ -173,12 +177,12 @@ ORDER BY position;
 
 -- name: outstanding_rows
 -- What is owed as of the end of a day (also as unix milliseconds): registered for a day up to it, not taken in by a run
--- of a day up to it, nor written off by then.
+-- of a day up to it (a rejected one has settled nothing), nor written off by then.
 SELECT outstanding.account, outstanding.transaction_id, outstanding.period, outstanding.type, outstanding.currency,
        outstanding.amount, outstanding.fee
 FROM outstanding
 LEFT JOIN late_rows USING (account, transaction_id)
-LEFT JOIN runs AS taken ON taken.id = late_rows.run AND taken.date <= ?2
+LEFT JOIN runs AS taken ON taken.id = late_rows.run AND taken.date <= ?2 AND taken.state <> 'rejected'
 WHERE (?1 = '' OR outstanding.account = ?1) AND outstanding.period <= ?2 AND taken.id IS NULL
     AND (outstanding.written_off_ms IS NULL OR outstanding.written_off_ms >= ?3)
 ORDER BY outstanding.currency, outstanding.period, outstanding.account, outstanding.transaction_id;
@@ -187,7 +191,8 @@ ORDER BY outstanding.currency, outstanding.period, outstanding.account, outstand
 -- Of a posted day only: one that is pulled anew (a rejected one, tried again) settles its rows as they are then.
 UPDATE outstanding SET written_off_ms = ?1, written_off_by = ?2, reason = ?3
 WHERE account = ?4 AND transaction_id = ?5 AND written_off_ms IS NULL
-    AND NOT EXISTS (SELECT 1 FROM late_rows WHERE late_rows.account = ?4 AND late_rows.transaction_id = ?5)
+    AND NOT EXISTS (SELECT 1 FROM late_rows JOIN runs ON runs.id = late_rows.run AND runs.state <> 'rejected'
+                    WHERE late_rows.account = ?4 AND late_rows.transaction_id = ?5)
     AND EXISTS (SELECT 1 FROM runs WHERE runs.account = ?4 AND runs.date = outstanding.period AND runs.state = 'posted');
 
 -- name: late_rows_of
@@ -201,7 +206,8 @@ WHERE runs.state = 'posted' AND runs.date < ?1 AND pages.body IS NOT NULL
     AND NOT EXISTS (
         SELECT 1 FROM outstanding
         LEFT JOIN late_rows USING (account, transaction_id)
-        WHERE outstanding.account = runs.account AND outstanding.period <= runs.date AND late_rows.run IS NULL
+        LEFT JOIN runs AS holder ON holder.id = late_rows.run AND holder.state <> 'rejected'
+        WHERE outstanding.account = runs.account AND outstanding.period <= runs.date AND holder.id IS NULL
             AND outstanding.written_off_ms IS NULL)
 ORDER BY pages.run LIMIT ?2;
 
