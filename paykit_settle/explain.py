@@ -183,11 +183,13 @@ def _rows(settlement: Settlement) -> list[str]:
     lines += _groups("left out", roll_up.left_out)
     for late in settlement.late:
         lines += _groups(f"of {late.period.isoformat()}", late.roll_up.settled)
+        lines += _groups(f"pending {late.period:%m-%d}", late.roll_up.pending)
         lines += _groups(f"left out {late.period:%m-%d}", late.roll_up.left_out)
         if late.changed_ids:
             lines.append(f"  changed since they were settled: {', '.join(late.changed_ids)}")
-    if roll_up.unknown_types:
-        lines.append(f"  unknown types, counted by sign: {', '.join(roll_up.unknown_types)}")
+    unknown = {*roll_up.unknown_types, *(kind for late in settlement.late for kind in late.roll_up.unknown_types)}
+    if unknown:
+        lines.append(f"  unknown types, counted by sign: {', '.join(sorted(unknown))}")
     return lines
 
 

@@ -39,6 +39,9 @@ def settlement_json(settlement: Settlement) -> dict[str, object]:
             {
                 "period": late.period.isoformat(),
                 "rows": sum(group.count for group in late.roll_up.settled),
+                "settled": [_group_json(group) for group in late.roll_up.settled],
+                "pending": [_group_json(group) for group in late.roll_up.pending],
+                "unknown_types": list(late.roll_up.unknown_types),
                 "left_out": [_group_json(group) for group in late.roll_up.left_out],
                 "changed_ids": list(late.changed_ids),
             }

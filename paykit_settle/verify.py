@@ -244,9 +244,10 @@ def _convert(claimed: Claimed, net: int, currency: str) -> int:
     if currency == target or net == 0:
         return net if currency == target else 0
     table = json.loads(claimed.rates or b'{"base": "", "rates": {}}', parse_float=str, parse_int=str)
-    rates = {code.lower(): Fraction(text) for code, text in table["rates"].items() if _is_number(text)}
-    rates[table["base"].lower()] = Fraction(1)
-    if not {currency, target} <= set(rates):
+    texts = {code.lower(): text for code, text in table["rates"].items()} | {table["base"].lower(): "1"}
+    # The others are not looked at: one that was never used may be anything.
+    rates = {code: Fraction(texts[code]) for code in (currency, target) if _is_number(texts.get(code))}
+    if len(rates) < 2:
         return 0
     major = Fraction(net, 10 ** _decimals(claimed, currency)) / rates[currency] * rates[target]
     minor = major * 10 ** EXPONENTS[target]
