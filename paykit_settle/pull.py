@@ -4,7 +4,7 @@ A pull that was cut off goes on after its last stored page. Nothing here decides
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from datetime import date as Date
@@ -45,10 +45,12 @@ async def pull_run(
     options: RunOptions,
     at_step: AtStep,
     on_progress: OnProgress | None = None,
+    dealt_with: Collection[str] = (),
 ) -> Pulled:
     """Reads the run's day, and each posted day back to the oldest that is owed; goes on where an earlier pull ended.
 
-    Raises `RunRefused` for rows that allow no settlement, a `ProcessorError` when a day could not be read whole.
+    `dealt_with` are late rows that others have, although not for the day where they stand now. Raises `RunRefused` for
+    rows that allow no settlement, a `ProcessorError` when a day could not be read whole.
     """
     try:
         async with asyncio.timeout(options.pull_deadline_s):
@@ -58,15 +60,23 @@ async def pull_run(
             pulled = Pulled(totals=totals, pending=[(run.date, row) for row in own.pending_rows])
             for earlier in await store.read(lambda connection: days_to_relist(connection, run, options.look_back_days)):
                 late = DayReader(client, store, run, earlier, options=options, at_step=at_step)
-                await _relist(late, store, earlier, options, pulled)
+                await _relist(late, store, earlier, options, pulled, dealt_with)
     except TimeoutError:
         raise ProcessorUnavailable(f"the day could not be read within {options.pull_deadline_s} s") from None
     return pulled
 
 
-async def _relist(reader: DayReader, store: Store, earlier: Run, options: RunOptions, pulled: Pulled) -> None:
+async def _relist(
+    reader: DayReader,
+    store: Store,
+    earlier: Run,
+    options: RunOptions,
+    pulled: Pulled,
+    dealt_with: Collection[str],
+) -> None:
     """Reads a posted day again and notes what it still owed."""
     known = await store.read(lambda connection: _known_rows(connection, earlier))
+    known |= dict.fromkeys(dealt_with)
     relisted = Accumulator(window=_window(earlier), scale=options.scale, known=known)
     changed: list[str] = []
     roll_up = await reader.read(relisted, lambda rows: _note_changes(rows, known, changed))

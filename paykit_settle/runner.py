@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date
+from functools import partial
 
 import apsw
 import msgspec
@@ -27,6 +28,7 @@ from paykit_settle.run_request import RunRequest
 from paykit_settle.settlement import needs_rates, settle
 from paykit_settle.store.freezing import Frozen, freeze
 from paykit_settle.store.owner import Owner
+from paykit_settle.store.relisting import taken_among
 from paykit_settle.store.runs import Attempt, ClaimRequest, Run, claim, current_attempt, move, unfinished_runs
 from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.version import __version__
@@ -161,6 +163,7 @@ class Runner:
     async def _pull_and_freeze(self, run: Run) -> tuple[Run, Attempt]:
         """The frozen run and its attempt; on an error it is failed, and what was read is kept for the next attempt."""
         try:
+            dealt_with: set[str] = set()
             for _ in range(FREEZE_ATTEMPTS_MAX):
                 pulled = await pull_run(
                     self._client,
@@ -169,11 +172,14 @@ class Runner:
                     options=self._options,
                     at_step=self._at_step,
                     on_progress=self._on_progress,
+                    dealt_with=dealt_with,
                 )
                 frozen = await self._freeze(run, pulled)
                 if frozen is not None:
                     return frozen
-                # Another run took one of these late rows: roll up again without it, from the stored pages.
+                # Another run has one of these late rows: roll up again without it, from the stored pages.
+                ids = [identity for _, identity in pulled.late_ids]
+                dealt_with |= await self._store.read(partial(taken_among, account=run.account, ids=ids))
             raise RunInProgress(f"{run.id}: other runs keep taking its late rows")
         except SettleError as error:
             refusal = (error.code, str(error))

@@ -41,13 +41,17 @@ def written_off_ids(connection: apsw.Connection, account: str, period: Date) -> 
     return [identity for (identity,) in connection.execute(_SQL["written_off_ids"], (account, period.isoformat()))]
 
 
+def taken_among(connection: apsw.Connection, account: str, ids: Sequence[str]) -> set[str]:
+    """Which of these rows a run has taken in, for whichever day, or a person wrote off."""
+    return {identity for (identity,) in connection.execute(_SQL["taken_late_rows"], (account, json.dumps(ids)))}
+
+
 def take_late_rows(connection: apsw.Connection, run: Run, rows: Sequence[tuple[Date, str]]) -> bool:
     """Takes rows of earlier days for this run.
 
     False, with nothing done, when another run has any of them by now, or a person wrote one off.
     """
-    wanted = json.dumps([identity for _, identity in rows])
-    if connection.execute(_SQL["taken_late_rows"], (run.account, wanted)).fetchall():
+    if taken_among(connection, run.account, [identity for _, identity in rows]):
         return False
     connection.executemany(
         _SQL["insert_late_row"], [(run.account, identity, period.isoformat(), run.number) for period, identity in rows]

@@ -369,6 +369,18 @@ async def test_rejected_run_gives_its_late_rows_back_when_it_is_tried_anew(fake:
     assert await here.balance() == 200
 
 
+async def test_row_that_was_settled_late_and_then_moves_to_another_posted_day_is_settled_no_more(
+    fake: FakeProcessor, here: Host
+) -> None:
+    add(fake, wire_row("t1", 200, day=D13, status="pending"))
+    assert [(await here.run(day)).total_net for day in (D13, D14)] == [0, 0]
+    fake.state.release_pending(ACCOUNT)
+    assert (await here.run(D15)).total_net == 200
+    fake.state.update_transaction(ACCOUNT, "t1", created=wire_row("t1", 1, day=D14)["created"])
+    assert [(await here.run(day)).total_net for day in (D16, D17)] == [0, 0]
+    assert await here.balance() == 200
+
+
 async def test_retry_forgets_no_row_of_a_day_that_is_not_listed_any_more(fake: FakeProcessor, here: Host) -> None:
     """Only the rejected run listed the sixth, because the fifth owed a row: its retry has to know what it found."""
     days = [f"2026-01-{day:02d}" for day in range(5, 20)]
