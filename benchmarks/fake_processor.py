@@ -50,7 +50,7 @@ def main() -> int:
     """Prints one table; status 1 when a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=3, help="of one round (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds (default: %(default)s)")
     parser.add_argument("--constant", action="store_true", help="serve one page over and over: the control")
     options = parser.parse_args()
     if options.constant:

@@ -64,7 +64,7 @@ def read_state(options: argparse.Namespace) -> ProcessorState | None:
         currencies=options.currencies,
         last_day=options.last_day,
     )
-    return generated_state(plan, account=options.account)
+    return generated_state(plan, account=options.account, prepared=True)
 
 
 def _port(text: str) -> int:

@@ -1,7 +1,7 @@
 """Blocks of generated rows: pieces of text with numbers and times between, put together for all rows at once.
 
 A generated account is a row of blocks drawn from 32 patterns: any page can be written without the rows before it, and a
-sum over millions of rows is a sum over blocks. Patterns are made when they are first needed, and kept.
+sum over millions of rows is a sum over blocks. Patterns are made when they are first needed, or beforehand, and kept.
 """
 
 from __future__ import annotations
@@ -133,7 +133,14 @@ class Patterns:
 
     def of_block(self, block_number: int) -> Pattern:
         """The pattern that a block has."""
-        number = mix(self._names ^ block_number) % PATTERN_COUNT
+        return self._pattern(mix(self._names ^ block_number) % PATTERN_COUNT)
+
+    def make_all(self) -> None:
+        """Makes those that are not made yet, so that no request has to wait for them."""
+        for number in range(PATTERN_COUNT):
+            self._pattern(number)
+
+    def _pattern(self, number: int) -> Pattern:
         pattern = self._made.get(number)
         if pattern is None:
             drafts = block(self._seed, number, self._currencies)

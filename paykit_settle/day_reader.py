@@ -25,6 +25,7 @@ from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store, clock_ms
 
 SMALL_DAY_ROWS = 1_000
+"""Rows of a day that is rolled up where it was read: another thread would take longer than the sums."""
 
 AtStep = Callable[[Step], None]
 
@@ -94,7 +95,7 @@ class DayReader:
         self._buffer.check()
         self._plan.check_whole()
         if into.row_count <= SMALL_DAY_ROWS and not into.may_repeat():
-            return into.finish(lambda: ())  # not worth another thread
+            return into.finish(lambda: ())
         return await self._store.read(lambda connection: into.finish(lambda: self._stored_rows(connection)))
 
     async def _read_windows(self, take: Callable[[Rows], None]) -> None:

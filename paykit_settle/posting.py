@@ -28,6 +28,7 @@ from paykit_settle.wire import FoundSettlement, settlement_key
 
 ATTEMPTS_PER_RUN_MAX = 3
 BOOKINGS_MAX = 5
+"""How often booking is tried while the database is busy: the money has moved, so it is worth some patience."""
 BOOKING_WAIT_S = 1
 KEY_KEPT_MS = 23 * 3600 * 1000
 """How long we trust an idempotency key. A processor keeps it for 24 hours: the rest is for clocks and retries."""
@@ -130,14 +131,14 @@ class SettlementPoster:
             posted = move(connection, run, Event.ACCEPT, now_ms=now_ms, settlement_id=settlement_id, release=True)
             return posted, current_attempt(connection, posted)
 
-        for _ in range(BOOKINGS_MAX - 1):
+        for left in reversed(range(BOOKINGS_MAX)):
             try:
                 posted = await self._store.write(book)
                 break
             except (StoreBusy, StoreFull):
-                await asyncio.sleep(BOOKING_WAIT_S)  # the money has moved: it is worth some patience
-        else:
-            posted = await self._store.write(book)
+                if not left:
+                    raise
+                await asyncio.sleep(BOOKING_WAIT_S)
         self._at_step(Step.BOOKED)
         return posted
 

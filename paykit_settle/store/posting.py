@@ -155,10 +155,9 @@ def _array(rows: Sequence[object]) -> str:
 
 def write(connection: apsw.Connection, plan: Plan) -> None:
     """Writes all of a plan. The journals come first: where a key is used already, nothing else was tried."""
-    _write_rows(connection, "insert_journal", plan.journals)
+    record(connection, plan)
     _write_rows(connection, "insert_account", list(plan.opened.values()))
     move_balances(connection, list(plan.moved.values()))
-    _write_rows(connection, "insert_entry", plan.entries)
 
 
 def record(connection: apsw.Connection, plan: Plan) -> None:

@@ -4,9 +4,12 @@ Without these a pull that is too slow would start from nothing for ever, one dat
 run would be stranded although nobody works on it.
 """
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator
 from datetime import date as Date
 from pathlib import Path
+from typing import cast
 
 import apsw
 import httpx
@@ -20,6 +23,7 @@ from paykit_settle.client import ProcessorClient
 from paykit_settle.config import Settings
 from paykit_settle.errors import (
     InvalidRequest,
+    InvariantViolated,
     ProcessorRejected,
     ProcessorUnavailable,
     RunRefused,
@@ -27,13 +31,18 @@ from paykit_settle.errors import (
     StoreBusy,
 )
 from paykit_settle.lifecycle import State
+from paykit_settle.models import PostedSettlement
 from paykit_settle.money import ScaleProfile
+from paykit_settle.page_buffer import PageBuffer
+from paykit_settle.paging import PagePlan
 from paykit_settle.run import RunOptions
+from paykit_settle.run_request import RunRequest
 from paykit_settle.service import create_app
+from paykit_settle.store.evidence import NewPage, PageKey
 from paykit_settle.store.freezing import book_attempt
 from paykit_settle.store.owner import Owner, is_alive
 from paykit_settle.store.runs import Run
-from paykit_settle.store.store import clock_ms
+from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.store.upkeep import prune, resolve
 from tests.fault.stage import ACCOUNT, DAY, LIST, a_processor, host, refuse, scripted, wire_row
 
@@ -105,6 +114,63 @@ async def test_busy_database_does_not_strand_what_the_processor_has(
         assert (await here.run(DAY)).total_net == 5_000
         assert await here.balance() == 5_000
         assert refusals == []
+
+
+async def test_one_run_with_a_bug_keeps_no_other_from_being_resumed(
+    fake: FakeProcessor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with host(tmp_path / "paykit.db", fake.url) as here:
+        fake.fault("error_503", route=f"GET {LIST}", retry_after_s=0)
+        for day in (DAY, D16):
+            assert isinstance(await here.attempt(day), ProcessorUnavailable)
+        fake.heal()
+        await here.change("UPDATE runs SET state = 'pulling', owner = 'dead'")
+        run_days = here.runner._run
+
+        async def buggy(wanted: RunRequest, *arguments: object, **more: object) -> object:
+            if wanted.date.isoformat() == DAY:
+                raise ZeroDivisionError
+            return await run_days(wanted, *arguments, **more)  # type: ignore[arg-type]  # what it was called with
+
+        monkeypatch.setattr(here.runner, "_run", buggy)
+        outcomes = [outcome for _, outcome in await here.resume()]
+        assert isinstance(outcomes[0], InvariantViolated)
+        assert isinstance(outcomes[1], PostedSettlement)
+
+
+async def test_resume_names_the_run_that_a_live_process_holds(fake: FakeProcessor, tmp_path: Path) -> None:
+    database = tmp_path / "paykit.db"
+    async with host(database, fake.url) as here:
+        fake.fault("error_503", route=f"GET {LIST}", retry_after_s=0)
+        assert isinstance(await here.attempt(DAY), ProcessorUnavailable)
+        fake.heal()
+        await here.change("UPDATE runs SET state = 'pulling', owner = ?", here.runner._owner.name)
+        done = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "paykit_settle", "resume", "--database", str(database), "--processor-url", fake.url,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, err = await done.communicate()
+        assert (done.returncode, "0 runs resumed" in out.decode()) == (3, True)
+        assert "is pulling in another process, which is alive" in err.decode()
+
+
+async def test_page_that_no_other_follows_is_stored_in_time() -> None:
+    """A processor that is slow must not keep what it has sent waiting for a full batch."""
+    stored = asyncio.Event()
+
+    class Notes:
+        async def write(self, _work: object) -> None:
+            stored.set()
+
+    plan = PagePlan(start_s=0, end_s=10, page_size=1, windows_max=1)
+    buffer = PageBuffer(cast(Store, Notes()), PageKey(run=1, pull=1, period=DAY), plan)
+    page = NewPage(
+        number=1, window=0, cursor=None, last_id="t1", row_count=1, has_more=True, window_start_s=0, window_end_s=10,
+        body=b"{}", received_at_ms=1,
+    )  # fmt: skip
+    await buffer.put(page)
+    assert not stored.is_set()
+    await asyncio.wait_for(stored.wait(), 30)
 
 
 async def test_unknown_run_of_a_dead_owner_can_be_resolved_and_that_of_a_live_one_not(

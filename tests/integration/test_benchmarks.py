@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import ALL, QUICK
+from benchmarks.__main__ import ALL, PROGRAMS, QUICK
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
@@ -29,3 +29,17 @@ def test_benchmark_prints_its_table(name: str) -> None:
 
 def test_every_benchmark_has_a_quick_form() -> None:
     assert set(QUICK) == set(ALL)
+
+
+def test_benchmark_of_the_fake_prints_its_lines() -> None:
+    """The ledger's has a test of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.fake_processor", *PROGRAMS["fake_processor"]],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    for line in ("each of 8 clients through a day of its own", "from start to the first line", "MiB at most"):
+        assert line in done.stdout, done.stderr
