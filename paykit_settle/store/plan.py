@@ -45,7 +45,8 @@ class Plan:
     """What to write, as rows for the statements, and what to answer, one outcome per journal in order.
 
     `opened` are the accounts that the batch opens, `moved` those that exist and whose balance it changes: the row
-    says (after, number, before). `states` is what all accounts stand at once the plan is written.
+    says (after, number, before). `states` is what the accounts of the batch stand at once the plan is written, and
+    `next_id` the number of the journal that follows.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Plan:
     opened: dict[AccountKey, tuple[object, ...]] = field(default_factory=dict)
     moved: dict[AccountKey, tuple[object, ...]] = field(default_factory=dict)
     states: dict[AccountKey, AccountState] = field(default_factory=dict)
+    next_id: int = 1
 
 
 def plan_journals(
@@ -69,11 +71,10 @@ def plan_journals(
     `InsufficientFunds` (transfers only) and `BalanceOutOfRange` refuse a journal as a whole.
     """
     plan = Plan()
-    outcomes, rows = plan.outcomes, plan.journals
+    outcomes, rows, states = plan.outcomes, plan.journals, plan.states
     known: dict[JournalKey, Stored | Journal] = dict(stored)
-    states = plan.states
     for journal in journals:
-        key = (journal.tenant, journal.operation, journal.key)
+        tenant, operation, idempotency_key = key = journal.tenant, journal.operation, journal.key
         if (earlier := known.get(key)) is not None:
             outcomes.append(_replay(journal, earlier))
             continue
@@ -82,11 +83,14 @@ def plan_journals(
             outcomes.append(refusal)
             continue
         known[key] = journal
-        answer = journal.answer
+        answer, fingerprint = journal.answer, journal.fingerprint
+        event, recorded = journal.event_at_ms, journal.recorded_at_ms
         outcomes.append(Receipt(answer, False))
-        times = (journal.event_at_ms, journal.recorded_at_ms)
-        rows.append((next_id, *key, journal.fingerprint, answer, journal.details, *times))
+        rows.append(
+            (next_id, tenant, operation, idempotency_key, fingerprint, answer, journal.details, event, recorded)
+        )
         next_id += 1
+    plan.next_id = next_id
     for account, (number, balance, floor) in states.items():
         if number is None:
             plan.opened[account] = (*account, balance, floor, journals[0].recorded_at_ms)
@@ -120,30 +124,43 @@ def _apply(
 ) -> SettleError | None:
     """Moves the balances in `states` and adds the entries' rows, or does neither and says why."""
     tenant, binds_floors = journal.tenant, journal.operation == TRANSFER
-    moved: dict[AccountKey, AccountState] = {}
-    rows: list[tuple[object, ...]] = []
-    for position, entry in enumerate(journal.entries):
+    begun, position = len(entry_rows), 0
+    undo: list[tuple[AccountKey, AccountState | None]] = []
+    refusal: SettleError | None = None
+    for entry in journal.entries:
         account, currency, amount = entry.account, entry.currency, entry.amount
         if account[0] == COUNTER_PREFIX:
-            rows.append((journal_id, position, account, currency, amount, None, None, entry.details))
+            entry_rows.append((journal_id, position, account, currency, amount, None, None, entry.details))
+            position += 1
             continue
         key = (tenant, account, currency)
-        state = moved.get(key) or states.get(key) or accounts.get(key)
+        moved = states.get(key)
+        state = moved or accounts.get(key)
         if state is None:
             if account != BALANCE or binds_floors:
-                return UnknownAccount(f"the tenant has no account {account!r} in {currency.upper()}")
+                refusal = UnknownAccount(f"the tenant has no account {account!r} in {currency.upper()}")
+                break
             state = (None, 0, 0)
         number, before, floor = state
         after = before + amount
         if binds_floors and amount < 0 and after < floor:
-            return InsufficientFunds(
+            refusal = InsufficientFunds(
                 f"account {account!r} has {before - floor} {currency.upper()} minor units above its floor, "
                 f"the transfer takes {-amount}"
             )
+            break
         if not -AMOUNT_MAX <= after <= AMOUNT_MAX:
-            return BalanceOutOfRange(f"the balance of {account!r} would go beyond ±{AMOUNT_MAX}")
-        moved[key] = (number, after, floor)
-        rows.append((journal_id, position, account, currency, amount, before, after, entry.details))
-    states.update(moved)
-    entry_rows += rows
-    return None
+            refusal = BalanceOutOfRange(f"the balance of {account!r} would go beyond ±{AMOUNT_MAX}")
+            break
+        undo.append((key, moved))
+        states[key] = (number, after, floor)
+        entry_rows.append((journal_id, position, account, currency, amount, before, after, entry.details))
+        position += 1
+    if refusal is not None:
+        del entry_rows[begun:]
+        for key, moved in reversed(undo):
+            if moved is None:
+                del states[key]
+            else:
+                states[key] = moved
+    return refusal

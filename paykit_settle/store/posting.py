@@ -36,7 +36,7 @@ ROWS_PER_STATEMENT = (64, 32, 16, 8, 4, 2, 1)
 """Rows that one statement writes, most first: few statements for any number of rows, and few to compile."""
 ACCOUNTS_REMEMBERED_MAX = 20_000
 """Accounts that a poster remembers before it starts anew."""
-MOVES_AT_ONCE_MIN = 32
+MOVES_AT_ONCE_MIN = 64
 """Balances that are moved by one statement. Fewer are moved one by one, which is quicker; but each statement lets go of
 the interpreter's lock and takes it again, and for many that costs the other threads more than it saves here."""
 CAREFUL_BATCHES = 16
@@ -76,6 +76,7 @@ class Poster:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._states: dict[AccountKey, AccountState] = {}
+        self._next_id: int | None = None
         self._version = 0
         self._careful_for = 0
 
@@ -87,13 +88,14 @@ class Poster:
         """
         version = self._connection.execute(_SQL["data_version"]).get
         if version != self._version or len(self._states) > ACCOUNTS_REMEMBERED_MAX:
-            self._states.clear()
+            self.forget()
             self._version = version
         plan = None if self._careful_for else self._write_hopefully(journals)
         if plan is None:
             self._careful_for = max(0, self._careful_for - 1)
-            plan = make_plan(self._connection, journals, self._states)
+            plan = make_plan(self._connection, journals, self._states, next_id=self._next_id)
             write(self._connection, plan)
+        self._next_id = plan.next_id
         self._states.update(plan.states)
         for opened in plan.opened:
             del self._states[opened]  # its row number is not known yet
@@ -102,22 +104,23 @@ class Poster:
     def forget(self) -> None:
         """Drops all that is remembered: it may no longer be what the file holds."""
         self._states.clear()
+        self._next_id = None
 
     def _write_hopefully(self, journals: Sequence[Journal]) -> Plan | None:
         """Plans as if every key were new, and writes that; None, and nothing is written, if one may not be."""
-        plan = make_plan(self._connection, journals, self._states, are_new=True)
+        plan = make_plan(self._connection, journals, self._states, next_id=self._next_id, are_new=True)
         if any(isinstance(outcome, SettleError) for outcome in plan.outcomes):
             # What would be refused now may have been posted before, and then has its first answer to give.
             self._careful_for = CAREFUL_BATCHES
             return None
-        self._connection.execute("SAVEPOINT hopeful")
         try:
-            write(self._connection, plan)
+            _write_journals(self._connection, plan)
         except apsw.ConstraintError:
-            self._connection.execute("ROLLBACK TO hopeful; RELEASE hopeful")
+            # What failed left nothing. Statements before it wrote journals, which have no entries yet.
+            self._connection.execute(_SQL["remove_journals"], (plan.next_id - len(plan.journals),))
             self._careful_for = CAREFUL_BATCHES
             return None
-        self._connection.execute("RELEASE hopeful")
+        _write_movements(self._connection, plan)
         return plan
 
 
@@ -126,20 +129,23 @@ def make_plan(
     journals: Sequence[Journal],
     states: dict[AccountKey, AccountState],
     *,
+    next_id: int | None = None,
     are_new: bool = False,
 ) -> Plan:
     """The plan for these journals against what the database holds now; writes nothing.
 
     `states` are accounts that were read before and cannot have changed; those that are missing are added to it.
-    `are_new`: the database is not asked for the journals' keys.
+    `next_id` is the number of the next journal, where it is known. `are_new`: the database is not asked for the
+    journals' keys.
     """
     stored = {} if are_new else _find_journals(connection, journals)
     if missing := [key for key in account_keys(journals) if key not in states]:
         rows = connection.execute(_SQL["find_accounts"], (_array(missing),))
         for tenant, id_, currency, number, balance, floor in rows:
             states[(tenant, id_, currency)] = (number, balance, floor)
-    last_id = connection.execute(_SQL["last_journal_id"]).get or 0
-    return plan_journals(journals, stored=stored, accounts=states, next_id=last_id + 1)
+    if next_id is None:
+        next_id = (connection.execute(_SQL["last_journal_id"]).get or 0) + 1
+    return plan_journals(journals, stored=stored, accounts=states, next_id=next_id)
 
 
 def _find_journals(connection: apsw.Connection, journals: Sequence[Journal]) -> dict[JournalKey, Stored]:
@@ -154,16 +160,25 @@ def _array(rows: Sequence[object]) -> str:
 
 
 def write(connection: apsw.Connection, plan: Plan) -> None:
-    """Writes all of a plan. The journals come first: where a key is used already, nothing else was tried."""
-    record(connection, plan)
-    _write_rows(connection, "insert_account", list(plan.opened.values()))
-    move_balances(connection, list(plan.moved.values()))
+    """Writes all of a plan."""
+    _write_journals(connection, plan)
+    _write_movements(connection, plan)
 
 
 def record(connection: apsw.Connection, plan: Plan) -> None:
     """Writes the journals and entries of a plan, without its balances: from here on their keys are used."""
-    _write_rows(connection, "insert_journal", plan.journals)
+    _write_journals(connection, plan)
     _write_rows(connection, "insert_entry", plan.entries)
+
+
+def _write_journals(connection: apsw.Connection, plan: Plan) -> None:
+    _write_rows(connection, "insert_journal", plan.journals)
+
+
+def _write_movements(connection: apsw.Connection, plan: Plan) -> None:
+    _write_rows(connection, "insert_entry", plan.entries)
+    _write_rows(connection, "insert_account", list(plan.opened.values()))
+    move_balances(connection, list(plan.moved.values()))
 
 
 def move_balances(connection: apsw.Connection, moves: Sequence[tuple[object, ...]]) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, TypeVar, cast
 
@@ -40,12 +40,12 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Unit:
-    """Work that waits, and where its outcome goes: a thread's future, or a coroutine's and its loop."""
+class _Crowd:
+    """Units that arrived together, and where their outcomes go: futures of a thread, or of an event loop."""
 
-    work: Work[Any] | Journal
-    future: "Future[Any] | asyncio.Future[Any]"
     loop: asyncio.AbstractEventLoop | None
+    works: list[Work[Any] | Journal] = field(default_factory=list)
+    futures: list[Any] = field(default_factory=list)
 
 
 class Writer:
@@ -60,8 +60,9 @@ class Writer:
         self._poster = Poster(connection)
         self._queue_max = queue_max
         self._batch_max = batch_max
-        self._waiting: deque[_Unit] = deque()
-        self._gathering: dict[asyncio.AbstractEventLoop, list[_Unit]] = {}
+        self._waiting: deque[_Crowd] = deque()
+        self._waiting_count = 0
+        self._gathering: dict[asyncio.AbstractEventLoop, _Crowd] = {}
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="paykit-writer", daemon=True)
@@ -84,7 +85,7 @@ class Writer:
         future: Future[T] = Future()
         with self._changed:
             self._refuse_when_full(0)
-            self._take_in([_Unit(work, future, None)])
+            self._take_in(_Crowd(None, [work], [future]))
         return future
 
     def close(self) -> None:
@@ -102,45 +103,55 @@ class Writer:
         # Units that arrive in one turn of the loop reach the writer together: else the first would be committed alone
         # while the others wait for the next fsync.
         loop = asyncio.get_running_loop()
-        gathered = self._gathering.get(loop)
-        if gathered is None:
-            gathered = self._gathering[loop] = []
+        crowd = self._gathering.get(loop)
+        if crowd is None:
+            crowd = self._gathering[loop] = _Crowd(loop)
             loop.call_soon(self._hand_over, loop)
-        self._refuse_when_full(len(gathered))
+        works = crowd.works
+        self._refuse_when_full(len(works))
         future: asyncio.Future[Any] = loop.create_future()
-        gathered.append(_Unit(work, future, loop))
-        if len(gathered) == HAND_OVER_MAX:
+        works.append(work)
+        crowd.futures.append(future)
+        if len(works) == HAND_OVER_MAX:
             self._hand_over(loop)
         return future
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        if units := self._gathering.pop(loop, None):
+        crowd = self._gathering.pop(loop, None)
+        if crowd is not None and crowd.works:
             with self._changed:
-                self._take_in(units)
+                self._take_in(crowd)
 
     def _refuse_when_full(self, gathered: int) -> None:
         if self._closing:
             raise StoreUnavailable("the ledger is closing")
-        if len(self._waiting) + gathered >= self._queue_max:
+        if self._waiting_count + gathered >= self._queue_max:
             raise StoreFull(f"{self._queue_max} units of work wait for the database already")
 
-    def _take_in(self, units: list[_Unit]) -> None:
+    def _take_in(self, crowd: _Crowd) -> None:
         if self._closing:
-            _deliver(units, [StoreUnavailable("the ledger is closing") for _ in units])
+            _deliver([crowd], [StoreUnavailable("the ledger is closing") for _ in crowd.works])
             return
-        self._waiting.extend(units)
+        self._waiting.append(crowd)
+        self._waiting_count += len(crowd.works)
         self._changed.notify()
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            _deliver(batch, self._commit([unit.work for unit in batch]))
+            _deliver(batch, self._commit([work for crowd in batch for work in crowd.works]))
 
-    def _next_batch(self) -> list[_Unit]:
-        """All that waits, up to BATCH_MAX; waits for the first. Empty when closing and nothing is left."""
+    def _next_batch(self) -> list[_Crowd]:
+        """All that waits, as far as BATCH_MAX allows; waits for the first. Empty when closing and nothing is left."""
+        batch: list[_Crowd] = []
         with self._changed:
             while not self._waiting and not self._closing:
                 self._changed.wait()
-            return [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_max))]
+            count = 0
+            while self._waiting and (not batch or count + len(self._waiting[0].works) <= self._batch_max):
+                batch.append(self._waiting.popleft())
+                count += len(batch[-1].works)
+            self._waiting_count -= count
+        return batch
 
     def _commit(self, batch: Sequence[Work[Any] | Journal]) -> list[Any]:
         """One transaction around the batch; if it cannot be committed, every outcome is the error that says so."""
@@ -159,36 +170,48 @@ class Writer:
         return outcomes
 
     def _work_off(self, batch: Sequence[Work[Any] | Journal]) -> list[Any]:
+        groups = [(kind is Journal, list(group)) for kind, group in groupby(batch, key=type)]
         outcomes: list[Any] = []
-        for is_journal, group in groupby(batch, key=lambda work: isinstance(work, Journal)):
-            if is_journal:
-                outcomes += self._post(cast(list[Journal], list(group)))
+        for are_journals, group in groups:
+            if are_journals:
+                outcomes += self._post(cast(list[Journal], group), alone=len(groups) == 1)
             else:
-                outcomes += [self._in_savepoint(cast(Work[Any], work)) for work in group]
+                alone = len(batch) == 1
+                outcomes += [self._undoable(cast(Work[Any], work), alone=alone) for work in group]
                 self._poster.forget()
         return outcomes
 
-    def _post(self, journals: list[Journal]) -> list[Any]:
-        outcomes = self._in_savepoint(lambda _: self._poster.post(journals))
+    def _post(self, journals: list[Journal], *, alone: bool) -> list[Any]:
+        outcomes = self._undoable(lambda _: self._poster.post(journals), alone=alone)
         if not isinstance(outcomes, BaseException):
             return cast(list[Any], outcomes)
         if len(journals) == 1:
             return [outcomes]
         # One of them cannot be written at all: alone, it fails alone.
-        return [outcome for journal in journals for outcome in self._post([journal])]
+        return [outcome for journal in journals for outcome in self._post([journal], alone=False)]
 
-    def _in_savepoint(self, work: Work[Any]) -> Any:
-        """The work's result, or the exception that undid it; raises when the whole transaction is lost."""
-        self._connection.execute("SAVEPOINT unit")
+    def _undoable(self, work: Work[Any], *, alone: bool) -> Any:
+        """The work's result, or the exception that undid it; raises when the whole transaction is lost.
+
+        `alone`: nothing else is in the transaction, which then is undone itself. A savepoint has SQLite copy every
+        page before it changes.
+        """
+        if not alone:
+            self._connection.execute("SAVEPOINT unit")
         try:
             result = work(self._connection)
         except BaseException as error:
             if ends_transaction(error):
                 raise
-            self._connection.execute("ROLLBACK TO unit; RELEASE unit")
             self._poster.forget()
+            if alone:
+                roll_back(self._connection)
+                begin(self._connection)
+            else:
+                self._connection.execute("ROLLBACK TO unit; RELEASE unit")
             return domain_error(error) if isinstance(error, apsw.Error) else error
-        self._connection.execute("RELEASE unit")
+        if not alone:
+            self._connection.execute("RELEASE unit")
         return result
 
 
@@ -201,22 +224,22 @@ def _failure(error: BaseException) -> SettleError:
     return InvariantViolated(f"a batch could not be written: {error!r}")
 
 
-def _deliver(units: Sequence[_Unit], outcomes: Sequence[Any]) -> None:
-    """Gives every unit its outcome, waking each event loop once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
-    for unit, outcome in zip(units, outcomes, strict=True):
-        if unit.loop is not None:
-            by_loop.setdefault(unit.loop, []).append((unit.future, outcome))
-        else:
-            _resolve([(unit.future, outcome)])
-    for loop, pairs in by_loop.items():
+def _deliver(batch: Sequence[_Crowd], outcomes: Sequence[Any]) -> None:
+    """Gives every unit its outcome, waking the event loop of each crowd once."""
+    done = 0
+    for crowd in batch:
+        futures, own = crowd.futures, outcomes[done : done + len(crowd.futures)]
+        done += len(futures)
+        if crowd.loop is None:
+            _resolve(futures, own)
+            continue
         # A loop that has closed has nobody left who waits.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_resolve, pairs)
+            crowd.loop.call_soon_threadsafe(_resolve, futures, own)
 
 
-def _resolve(pairs: Sequence[tuple[Any, Any]]) -> None:
-    for future, outcome in pairs:
+def _resolve(futures: Sequence[Any], outcomes: Sequence[Any]) -> None:
+    for future, outcome in zip(futures, outcomes, strict=True):
         if future.done():  # cancelled: its caller went away, its work stands
             continue
         if isinstance(outcome, BaseException):

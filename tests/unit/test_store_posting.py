@@ -9,12 +9,18 @@ from pathlib import Path
 import apsw
 import pytest
 
-from paykit_settle.errors import IdempotencyConflict, InsufficientFunds, InvariantViolated
+from paykit_settle.errors import IdempotencyConflict, InsufficientFunds, InvariantViolated, SettleError
 from paykit_settle.journal import Journal
 from paykit_settle.store.database import transaction
 from paykit_settle.store.plan import Outcome, Receipt
-from paykit_settle.store.posting import CAREFUL_BATCHES, MOVES_AT_ONCE_MIN, Poster, move_balances
-from tests.ledger_files import balances, credit, ledger_file, move, open_account, post
+from paykit_settle.store.posting import (
+    CAREFUL_BATCHES,
+    MOVES_AT_ONCE_MIN,
+    ROWS_PER_STATEMENT,
+    Poster,
+    move_balances,
+)
+from tests.ledger_files import assert_sound, balances, credit, ledger_file, move, open_account, post
 
 
 @pytest.fixture
@@ -64,6 +70,21 @@ def test_used_key_among_new_ones_moves_nothing_again_and_takes_nobody_with_it(fi
         False,
     ]
     assert balances(file)["balance"] == 100 + 5 + 1 + 2
+
+
+def test_used_key_late_in_a_large_batch_leaves_nothing_of_the_first_attempt(file: apsw.Connection) -> None:
+    """The journals go in by several statements: the ones before the refused one are taken back."""
+    poster = Poster(file)
+    batch(file, poster, credit("used", 5))
+    news = [credit(f"k{number}", 1) for number in range(ROWS_PER_STATEMENT[0] + 20)]
+    *first, replay = batch(file, poster, *news, credit("used", 5))
+    assert not any(isinstance(outcome, SettleError) or outcome.replayed for outcome in first)
+    assert isinstance(replay, Receipt)
+    assert replay.replayed
+    assert balances(file)["balance"] == 100 + 5 + len(news)
+    assert not looked_up(file, Poster(file), credit("next", 1))
+    assert_sound(Path(file.filename))
+    assert file.execute("SELECT max(id) FROM journals").get == 1 + 1 + len(news) + 1
 
 
 def test_keys_are_looked_up_after_one_was_used_and_no_more_after_a_while(file: apsw.Connection) -> None:

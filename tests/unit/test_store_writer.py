@@ -122,6 +122,19 @@ async def test_unit_that_raises_is_undone_alone(writer: Writer, other: apsw.Conn
     assert balances(other)["balance"] == 105
 
 
+@pytest.mark.parametrize("error", [ValueError("mine"), InsufficientFunds("no"), apsw.ConstraintError("a row")])
+async def test_unit_that_raises_with_nobody_beside_it_is_undone(
+    writer: Writer, other: apsw.Connection, statements: Statements, error: Exception
+) -> None:
+    """Without a savepoint: its transaction is undone, and the next unit gets one of its own."""
+    failed = await _outcome(writer.run(fail(error)))
+    assert failed is error or isinstance(failed, InvariantViolated)
+    assert not any("SAVEPOINT" in sql for sql in statements)
+    assert balances(other)["balance"] == 100
+    assert not (await writer.post(credit("k", 5))).replayed
+    assert balances(other)["balance"] == 105
+
+
 async def _outcome(awaitable: Any) -> object:
     try:
         return await awaitable

@@ -44,6 +44,10 @@ WHERE accounts.number = moves.number AND accounts.balance = moves.before;
 INSERT INTO journals (id, tenant, operation, key, fingerprint, answer, details, event_at_ms, recorded_at_ms)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: remove_journals
+-- Those from a number on: only what the open transaction wrote itself, and has not booked entries for.
+DELETE FROM journals WHERE id >= ?;
+
 -- name: insert_entry
 INSERT INTO entries (journal, position, account, currency, amount, balance_before, balance_after, details)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?);
