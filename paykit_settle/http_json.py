@@ -2,14 +2,21 @@
 
 import asyncio
 import json
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.http import SERVER_SOFTWARE
 
 from paykit_settle.strict_json import loads
 
 BODY_TIMEOUT_S = 30
 """How long the body of a request may take to arrive."""
+NS_PER_S = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -54,6 +61,52 @@ def require_json(request: web.Request) -> None:
 def json_response(body: object, *, status: int = 200) -> web.Response:
     """A JSON answer, written without any float."""
     return web.Response(text=json_text(body), status=status, content_type="application/json")
+
+
+class _Sent(web.StreamResponse):
+    """What aiohttp gets to see of an answer that has been written past it."""
+
+    @property
+    def keep_alive(self) -> bool:
+        return True
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        pass
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        pass
+
+
+_SENT = _Sent()
+
+
+async def send_json(
+    request: web.Request, text: str, *, status: int = 200, headers: tuple[tuple[str, str], ...] = ()
+) -> web.StreamResponse:
+    """Answers with JSON; what is returned has been sent already, or is sent by aiohttp.
+
+    On a kept HTTP/1.1 connection, the usual one, it is written here, with the head that aiohttp would give it: to make,
+    prepare and write a response takes aiohttp a fifth of the time of a credit.
+    """
+    if request.version != HttpVersion11 or not request.keep_alive:
+        return web.Response(text=text, status=status, content_type="application/json", headers=dict(headers))
+    body = text.encode()
+    head = _head(status, headers, time.time_ns() // NS_PER_S)
+    with suppress(ConnectionError):  # the client went away first: what was done for it stands
+        await request.writer.write_eof(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+    return _SENT
+
+
+@lru_cache(maxsize=8)
+def _head(status: int, headers: tuple[tuple[str, str], ...], now_s: int) -> bytes:
+    lines = [
+        *headers,
+        ("Content-Type", "application/json; charset=utf-8"),
+        ("Date", formatdate(now_s, usegmt=True)),
+        ("Server", SERVER_SOFTWARE),
+    ]
+    fields = "".join([f"{name}: {value}\r\n" for name, value in lines])
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{fields}".encode("ascii")
 
 
 async def read_body(request: web.Request) -> bytes:

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from aiohttp import web
 
-from paykit_settle.http_json import json_response, json_text, read_body, read_json, require_json
+from paykit_settle.http_json import json_response, json_text, read_body, read_json, require_json, send_json
 from paykit_settle.journal import BALANCE
 from paykit_settle.ledger_requests import (
     read_account,
@@ -55,6 +55,7 @@ def _store_context(
     @asynccontextmanager
     async def context(app: web.Application) -> AsyncIterator[None]:
         store = await asyncio.to_thread(open_store)
+        store.reserve_log()  # goes on by itself; who writes meanwhile waits for it
         app[LEDGER] = Ledger(store)
         try:
             yield
@@ -64,7 +65,7 @@ def _store_context(
     return context
 
 
-async def post_credit(request: web.Request) -> web.Response:
+async def post_credit(request: web.Request) -> web.StreamResponse:
     """`POST .../credits`: 201 with the sum of the lines, or 200 and the first answer for a retry with its key."""
     tenant = _tenant(request)
     credit = read_credit(await read_body(request), request.app[_CURRENCIES])
@@ -78,7 +79,7 @@ async def post_credit(request: web.Request) -> web.Response:
         details=credit.lines,
     )
     replayed = "true" if receipt.replayed else "false"
-    return _answer(f'{{"replayed":{replayed},{receipt.answer[1:]}', replayed=receipt.replayed)
+    return await _answer(request, f'{{"replayed":{replayed},{receipt.answer[1:]}', replayed=receipt.replayed)
 
 
 async def get_balance(request: web.Request) -> web.Response:
@@ -118,11 +119,11 @@ async def get_account(request: web.Request) -> web.Response:
     return json_response(_account_json(await request.app[LEDGER].account(tenant, name, currency)))
 
 
-async def post_transfer(request: web.Request) -> web.Response:
+async def post_transfer(request: web.Request) -> web.StreamResponse:
     """`POST .../transfers`: 201 for a new transfer, 200 and the first answer for the same again."""
     tenant = _tenant(request)
     receipt = await request.app[LEDGER].transfer(tenant, read_transfer(await read_json(request)))
-    return _answer(receipt.answer, replayed=receipt.replayed)
+    return await _answer(request, receipt.answer, replayed=receipt.replayed)
 
 
 async def get_transfers(request: web.Request) -> web.Response:
@@ -156,10 +157,10 @@ def _account_json(account: Account) -> dict[str, object]:
     }
 
 
-def _answer(text: str, *, replayed: bool) -> web.Response:
+async def _answer(request: web.Request, text: str, *, replayed: bool) -> web.StreamResponse:
     """The stored answer: 201 when it was made now, 200 and a header when an earlier request made it."""
-    headers = {"Idempotent-Replayed": "true"} if replayed else None
-    return web.Response(text=text, status=200 if replayed else 201, content_type="application/json", headers=headers)
+    headers = (("Idempotent-Replayed", "true"),) if replayed else ()
+    return await send_json(request, text, status=200 if replayed else 201, headers=headers)
 
 
 def _list(request: web.Request, items: Iterable[str], *, has_more: bool) -> web.Response:

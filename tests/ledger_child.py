@@ -174,6 +174,7 @@ def work_beside_others(path: str, prefix: str, credit_count: int, move_count: in
 
     async def work() -> list[str]:
         ledger = Ledger(Store(path))
+        ledger.store.reserve_log()
         print(json.dumps("ready"), flush=True)
         sys.stdin.readline()
         jobs = [partial(credit, ledger, f"{prefix}{number}", 7) for number in range(credit_count)]
@@ -218,6 +219,7 @@ def acknowledge_until_killed(path: str, seed: str) -> None:
 
     async def work() -> None:
         ledger = Ledger(Store(path))
+        ledger.store.reserve_log()
         await asyncio.gather(*(caller(ledger, number) for number in range(CALLERS)))
 
     asyncio.run(work())

@@ -4,6 +4,9 @@ The one place that knows pragmas and error codes. Never open the same file with 
 two copies undo each other's locks. The file is migrated elsewhere; what is opened here must already be a ledger.
 """
 
+import logging
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +36,16 @@ PAGE_BYTES = 1_024
 CHECKPOINT_PAGES = 16_384
 """Pages in the write-ahead log (16 MiB) before a commit also moves them into the file."""
 
+LOG_BYTES = 18 * 1024 * 1024
+"""What a reserved write-ahead log has room for: CHECKPOINT_PAGES of PAGE_BYTES, and a large commit."""
+LOG_PIECE_BYTES = 64 * 1024
+"""How the log is reserved: with larger pieces Linux keeps it in memory in pieces that are slow to write into."""
+LOG_SHARE_OF_DISK_MAX = 10
+"""The log is reserved only where this many of it would fit on the disk."""
+
 _BUSY_SLEEP_MAX_MS = 5
+
+logger = logging.getLogger(__name__)
 
 
 def connect(
@@ -76,6 +88,28 @@ def use_wal(connection: apsw.Connection) -> None:
     connection.execute(
         f"PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA cache_size = -{CACHE_KIB}"
     )
+
+
+def reserve_log(connection: apsw.Connection) -> None:
+    """Lengthens the file of the write-ahead log to LOG_BYTES, for a connection that will write much.
+
+    A commit then writes over what is there, and its fsync has no blocks to find and no length to store. The zeros are
+    only ever appended, so they hit no frame, whoever writes at the same time; and reading a log ends at its last frame,
+    for zeros have no valid checksum. A log that cannot be reserved grows by itself, as it always can.
+    """
+    path = connection.filename_wal
+    try:
+        if shutil.disk_usage(path).free < LOG_SHARE_OF_DISK_MAX * LOG_BYTES:
+            return
+        log = os.open(path, os.O_WRONLY | os.O_APPEND)
+        try:
+            for _ in range(os.fstat(log).st_size, LOG_BYTES, LOG_PIECE_BYTES):
+                os.write(log, bytes(LOG_PIECE_BYTES))
+            os.fsync(log)
+        finally:
+            os.close(log)
+    except OSError as error:
+        logger.info("the write-ahead log is not reserved: %s", error)
 
 
 def _patience(timeout_ms: int) -> Callable[[int], bool]:

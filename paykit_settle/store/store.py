@@ -9,7 +9,7 @@ from typing import TypeVar
 import apsw
 
 from paykit_settle.journal import Journal
-from paykit_settle.store.database import BUSY_TIMEOUT_MS, connect, use_wal
+from paykit_settle.store.database import BUSY_TIMEOUT_MS, connect, reserve_log, use_wal
 from paykit_settle.store.migrations import migrate
 from paykit_settle.store.plan import Receipt
 from paykit_settle.store.reader import Reader
@@ -63,6 +63,10 @@ class Store:
     def submit(self, work: Callable[[apsw.Connection], T]) -> "Future[T]":
         """`write` for callers without an event loop."""
         return self._writer.submit(work)
+
+    def reserve_log(self) -> "Future[None]":
+        """Gives the write-ahead log its full size at once: for a store that stays open and takes many writes."""
+        return self.submit(reserve_log)
 
     def close(self) -> None:
         """Finishes what was taken in and closes the file. Blocks: call it off the event loop."""

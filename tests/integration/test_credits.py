@@ -6,6 +6,7 @@ two readers understand differently books an amount that nobody approved.
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import httpx
@@ -399,3 +400,28 @@ async def test_what_a_credit_was_for_is_kept(http: httpx.AsyncClient, database: 
     ((row,),) = peek(database, "SELECT details, event_at_ms = recorded_at_ms FROM journals")
     assert json.loads(str(row[0])) == [{"amount_minor": 5, "currency": "USD", "desc": "tip"}]
     assert row[1] == 1
+
+
+@pytest.mark.parametrize("path", ["credits", "transfers"])
+async def test_answer_has_the_same_head_whoever_writes_it(http: httpx.AsyncClient, path: str) -> None:
+    """The usual answer is written by hand; where the connection ends with it, aiohttp writes it."""
+    await http.post("/v1/tenants/t/accounts", json={"name": "a", "currency": "USD"})
+    body = credit_body("k", 5)
+    if path == "transfers":
+        await credit(http, "t", "k", 5)
+        body = {"id": "é", "source": "balance", "target": "a", "amount_minor": 5, "currency": "USD"}
+    url = f"/v1/tenants/t/{path}"
+    made, usual, last = [
+        await http.post(url, json=body, headers=headers) for headers in ({}, {}, {"Connection": "close"})
+    ]
+    assert (made.status_code, made.reason_phrase) == (201, "Created")
+    assert (usual.status_code, usual.reason_phrase, usual.content) == (
+        last.status_code,
+        last.reason_phrase,
+        last.content,
+    )
+    heads = [{name: value for name, value in answer.headers.items() if name != "date"} for answer in (usual, last)]
+    assert heads[1].pop("connection") == "close"
+    assert heads[0] == heads[1]
+    assert abs(parsedate_to_datetime(usual.headers["date"]) - parsedate_to_datetime(last.headers["date"])).seconds <= 60
+    assert {name for name, _ in usual.headers.items()} - set(made.headers) == {"idempotent-replayed"}

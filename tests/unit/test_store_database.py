@@ -3,8 +3,10 @@
 Without these, a busy file would be reported to a customer as a lack of money, and a full disk as a bug.
 """
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -19,7 +21,15 @@ from paykit_settle.errors import (
     StoreUnavailable,
 )
 from paykit_settle.money import AMOUNT_MAX
-from paykit_settle.store.database import connect, domain_error, ends_transaction, transaction, use_wal
+from paykit_settle.store.database import (
+    LOG_BYTES,
+    connect,
+    domain_error,
+    ends_transaction,
+    reserve_log,
+    transaction,
+    use_wal,
+)
 from tests.ledger_files import balances, credit, ledger_file, open_account, post
 
 
@@ -150,3 +160,55 @@ def test_memory_database_has_no_log_to_share() -> None:
     with pytest.raises(DatabaseUnusable, match="write-ahead"):
         use_wal(connection)
     connection.close()
+
+
+def log_of(connection: apsw.Connection) -> Path:
+    return Path(connection.filename_wal)
+
+
+def test_log_is_reserved_behind_what_it_holds(connection: apsw.Connection, tmp_path: Path) -> None:
+    """A machine that stops now finds all that was committed, before the zeros and over them."""
+    use_wal(connection)
+    post(connection, credit("before", 5))
+    begun = log_of(connection).read_bytes()
+    reserve_log(connection)
+    assert LOG_BYTES <= log_of(connection).stat().st_size < LOG_BYTES + 2**17
+    assert log_of(connection).read_bytes().rstrip(b"\0") == begun.rstrip(b"\0")
+    post(connection, credit("after", 7))
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{connection.filename}{suffix}", tmp_path / f"crashed.db{suffix}")
+    crashed = connect(tmp_path / "crashed.db")
+    assert balances(crashed) == {"a": 0, "balance": 12}
+    assert crashed.pragma("integrity_check") == "ok"
+    crashed.close()
+
+
+def test_log_is_reserved_once_and_not_lengthened_by_commits(connection: apsw.Connection) -> None:
+    use_wal(connection)
+    connection.execute("BEGIN IMMEDIATE")
+    reserve_log(connection)
+    reserve_log(connection)
+    connection.execute("COMMIT")
+    size = log_of(connection).stat().st_size
+    post(connection, *(credit(f"k{number}", 1) for number in range(20)))
+    assert log_of(connection).stat().st_size == size
+    assert balances(connection)["balance"] == 20
+
+
+def test_log_is_not_reserved_where_the_disk_is_nearly_full(
+    connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_wal(connection)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=LOG_BYTES * 9))
+    post(connection, credit("k", 5))
+    size = log_of(connection).stat().st_size
+    reserve_log(connection)
+    assert log_of(connection).stat().st_size == size
+
+
+def test_log_that_cannot_be_reserved_is_no_error(connection: apsw.Connection) -> None:
+    assert not log_of(connection).exists()  # not in WAL mode
+    reserve_log(connection)
+    assert not log_of(connection).exists()
+    post(connection, credit("k", 5))
+    assert balances(connection)["balance"] == 5
