@@ -1,15 +1,13 @@
-"""How fast is the ledger, against the naive ways in the same run? `python benchmarks/ledger.py [--quick]`.
+"""How fast is the ledger, against the naive ways in the same run? `python -m benchmarks ledger`.
 
 Three questions: transfers by 8, 32 and 100 callers against one that connects, commits and closes for each; the same
 at full batches with 400,000 transfers stored; credits over HTTP against the same server answering a constant, and
-against one commit per request. All of them durable, interleaved, medians; read the ratios, the digits belong to a
-machine. Loads for HTTP come from processes of their own.
+against one connection and one commit per request. All of them durable, interleaved, medians; read the ratios, the
+digits belong to a machine.
 """
 
 import argparse
 import asyncio
-import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -18,31 +16,25 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import apsw
-from aiohttp import web
 
-from paykit_settle.config import Settings
-from paykit_settle.http_json import json_response, read_body
-from paykit_settle.journal import Transfer, credit_journal, transfer_journal
-from paykit_settle.ledger_requests import read_credit
-from paykit_settle.service import create_app
-from paykit_settle.service import serve as serve_app
+from benchmarks.ledger_http import compare_http
+from benchmarks.measuring import show
+from paykit_settle.journal import Transfer, transfer_journal
 from paykit_settle.store.database import connect, transaction, use_wal
 from paykit_settle.store.ledger import Ledger
 from paykit_settle.store.migrations import migrate
-from paykit_settle.store.posting import Poster, post_journal
+from paykit_settle.store.posting import Poster
 from paykit_settle.store.store import Store
 
 ACCOUNTS = [f"account-{number}" for number in range(100)]
 MONEY = 10**12
 FULL_BATCH = 1_000
 STORED = 400_000
-CONNECTIONS = 256
 
 
 def random_transfers(seed: int) -> Iterator[Transfer]:
@@ -118,6 +110,7 @@ def ledger_rate(path: Path, transfers: list[Transfer], *, callers: int) -> float
 
     async def measure() -> float:
         ledger = Ledger(Store(path))
+        await asyncio.wrap_future(ledger.store.reserve_log())  # as the service does
         waiting = iter(transfers)
 
         async def caller() -> None:
@@ -168,146 +161,6 @@ def compare_stored(folder: Path, *, rounds: int, stored: int) -> None:
         ratios.append(rate / naive_rate)
     print(f"\nThe same with {stored:,} transfers stored, full batches")
     show(f"ledger, {FULL_BATCH} callers", rates, ratios, 20)
-
-
-def show(name: str, rates: list[float], ratios: list[float], target: float) -> None:
-    ratio = statistics.median(ratios)
-    verdict = "reached" if ratio >= target else "missed"
-    print(
-        f"  {name:34} {statistics.median(rates):10,.0f}/s {ratio:6.2f}x  target {target}x: {verdict}"
-        f"  ({min(ratios):.2f} to {max(ratios):.2f})"
-    )
-
-
-class Load(asyncio.Protocol):
-    """One connection that posts a credit, waits for its answer and posts the next: little work for the load's side."""
-
-    def __init__(self, ended: asyncio.Future[None], requests: Iterator[bytes]) -> None:
-        self._ended = ended
-        self._requests = requests
-        self._answer = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._next()
-
-    def data_received(self, data: bytes) -> None:
-        self._answer += data
-        head, found, body = self._answer.partition(b"\r\n\r\n")
-        if not found or len(body) < int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]):
-            return
-        assert head.startswith(b"HTTP/1.1 20"), self._answer
-        self._answer = b""
-        self._next()
-
-    def _next(self) -> None:
-        if (request := next(self._requests, None)) is not None:
-            self._transport.write(request)
-        elif not self._ended.done():
-            self._ended.set_result(None)
-            self._transport.close()
-
-
-def credit_requests(route: str, count: int, salt: str) -> Iterator[bytes]:
-    """The bytes of so many credits of one line, each with a key of its own, for a thousand tenants."""
-    for number in range(count):
-        line = {"desc": "order", "amount_minor": 199, "currency": "USD"}
-        body = json.dumps({"idempotency_key": f"{salt}-{number}", "lines": [line]}).encode()
-        head = f"POST /v1/{route}/tenant-{number % 1000}/credits HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        yield f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-
-
-def generate_load(port: int, route: str, count: int, salt: str) -> float:
-    """Requests a second over CONNECTIONS connections; runs in a process of its own."""
-
-    async def measure() -> float:
-        loop = asyncio.get_running_loop()
-        requests = list(credit_requests(route, count, salt))
-        waiting = iter(requests)
-        ends = [loop.create_future() for _ in range(CONNECTIONS)]
-        started = time.perf_counter()
-        for ended in ends:
-            await loop.create_connection(partial(Load, ended, waiting), "127.0.0.1", port)
-        await asyncio.gather(*ends)
-        return count / (time.perf_counter() - started)
-
-    return asyncio.run(measure())
-
-
-async def answer_constant(request: web.Request) -> web.Response:
-    """What the server can do at most: the body is read, the answer has the size of a real one."""
-    await request.read()
-    return web.Response(
-        text='{"replayed":false,"currency":"USD","amount_minor":199}', status=201, content_type="application/json"
-    )
-
-
-def one_commit_each(path: Path) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """The usual way: the same credit, read and posted by the same code, but in a transaction of its own."""
-    connection = connect(path)
-    use_wal(connection)
-
-    async def handle(request: web.Request) -> web.Response:
-        credit = read_credit(await read_body(request), {"usd"})
-        journal = credit_journal(
-            request.match_info["tenant_id"],
-            credit.key,
-            currency=credit.currency,
-            amounts=credit.amounts,
-            fingerprint=credit.fingerprint,
-            details=credit.lines,
-            at_ms=1,
-        )
-        with transaction(connection):
-            receipt = post_journal(connection, journal)
-        return json_response({"replayed": receipt.replayed, "currency": "USD", "amount_minor": 199}, status=201)
-
-    return handle
-
-
-def serve(folder: Path, ports: "multiprocessing.Queue[int]") -> None:
-    """The service, with the two routes to compare with; runs in a process of its own until it is killed."""
-
-    app = create_app(Settings(database=str(folder / "service.db")))
-    # Under a path of their own, so that the router finds each of them as quickly as the credits.
-    app.router.add_post("/v1/constant/{tenant_id}/credits", answer_constant)
-    make_ledger(folder / "each.db")
-    app.router.add_post("/v1/one-commit-each/{tenant_id}/credits", one_commit_each(folder / "each.db"))
-
-    def tell(url: str) -> None:
-        ports.put(int(url.rpartition(":")[2]))
-
-    asyncio.run(serve_app(app, host="127.0.0.1", port=0, on_ready=tell))
-
-
-def compare_http(folder: Path, *, rounds: int, count: int) -> None:
-    """Table 3: POST of credits over CONNECTIONS connections."""
-    context = multiprocessing.get_context("spawn")
-    ports = context.Queue()
-    server = context.Process(target=serve, args=(folder, ports), daemon=True)
-    server.start()
-    routes = {"constant": count, "tenants": count, "one-commit-each": max(CONNECTIONS, count // 6)}
-    rates: dict[str, list[float]] = {route: [] for route in routes}
-    try:
-        port = ports.get(timeout=60)
-        with context.Pool(1) as load:
-            for turn in range(-1, rounds):
-                for route, requests in routes.items():
-                    rate = load.apply(generate_load, (port, route, requests, f"round{turn}"))
-                    if turn >= 0:  # the first turn warms up
-                        rates[route].append(rate)
-    finally:
-        server.kill()
-        server.join()
-    print(f"\nCredits over HTTP, {CONNECTIONS} connections, server and load each in a process of its own")
-    for route in ("constant", "one-commit-each"):
-        print(f"  {route:34} {statistics.median(rates[route]):10,.0f}/s")
-    most = statistics.median(rates["constant"]) / statistics.median(rates["one-commit-each"])
-    print(f"  {'constant, against one-commit-each':34} {most:19.2f}x  the most that anything on this server can reach")
-    for other, target in (("constant", 0.8), ("one-commit-each", 5)):
-        ratios = [mine / theirs for mine, theirs in zip(rates["tenants"], rates[other], strict=True)]
-        show(f"credits, against {other}", rates["tenants"], ratios, target)
 
 
 def main() -> None:

@@ -53,3 +53,11 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> 
     lines = [f"### {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def show(name: str, rates: list[float], ratios: list[float], target: float | None) -> None:
+    """A row of a table: a median rate, the median of its ratios to a peer's in the same round, and a target."""
+    ratio = statistics.median(ratios)
+    verdict = "" if target is None else f"  target {target}x: {'reached' if ratio >= target else 'missed'}"
+    spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
+    print(f"  {name:34} {statistics.median(rates):10,.0f}/s {ratio:6.2f}x  {spread}{verdict}")
