@@ -134,7 +134,7 @@ def compare_callers(folder: Path, *, rounds: int, count: int) -> None:
     rates: dict[int, list[float]] = {callers: [] for callers in ratios}
     naive_rates = []
     for turn in range(rounds):
-        naive_rate = naive.rate(list(islice(source, count // 10)))
+        naive_rate = naive.rate(list(islice(source, count // 20)))
         naive_rates.append(naive_rate)
         for callers in ratios:
             path = folder / f"callers-{turn}-{callers}.db"
@@ -173,7 +173,7 @@ def main() -> None:
     try:
         print(f"Python {sys.version.split()[0]}, SQLite {apsw.sqlite_lib_version()}, {os.cpu_count()} cores")
         if only in (None, "callers"):
-            compare_callers(folder, rounds=1 if quick else 7, count=200 if quick else 8_000)
+            compare_callers(folder, rounds=1 if quick else 7, count=200 if quick else 16_000)
         if only in (None, "stored"):
             compare_stored(folder, rounds=1 if quick else 5, stored=1_000 if quick else STORED)
         if only in (None, "http"):

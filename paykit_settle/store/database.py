@@ -33,10 +33,11 @@ CACHE_KIB = 64 * 1024
 """Page cache of a long-lived connection: index pages of a few hundred thousand journals stay in memory."""
 PAGE_BYTES = 1_024
 """Page size of a new file. Keys come in random order, so a commit writes about one index page for each: small ones."""
-CHECKPOINT_PAGES = 16_384
-"""Pages in the write-ahead log (16 MiB) before a commit also moves them into the file."""
+CHECKPOINT_PAGES = 32_768
+"""Pages in the write-ahead log (32 MiB) before a commit also moves them into the file: the more, the more often a page
+has changed again by then, and is moved once."""
 
-LOG_BYTES = 18 * 1024 * 1024
+LOG_BYTES = 36 * 1024 * 1024
 """What a reserved write-ahead log has room for: CHECKPOINT_PAGES of PAGE_BYTES, and a large commit."""
 LOG_PIECE_BYTES = 64 * 1024
 """How the log is reserved: with larger pieces Linux keeps it in memory in pieces that are slow to write into."""

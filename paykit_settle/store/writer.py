@@ -84,7 +84,8 @@ class Writer:
         """Like `run`, for callers without an event loop: `result()` of the future waits for the commit."""
         future: Future[T] = Future()
         with self._changed:
-            self._refuse_when_full(0)
+            if self._closing or self._waiting_count >= self._queue_max:
+                raise self._refusal()
             self._take_in(_Crowd(None, [work], [future]))
         return future
 
@@ -108,7 +109,8 @@ class Writer:
             crowd = self._gathering[loop] = _Crowd(loop)
             loop.call_soon(self._hand_over, loop)
         works = crowd.works
-        self._refuse_when_full(len(works))
+        if self._closing or self._waiting_count + len(works) >= self._queue_max:
+            raise self._refusal()
         future: asyncio.Future[Any] = loop.create_future()
         works.append(work)
         crowd.futures.append(future)
@@ -122,15 +124,15 @@ class Writer:
             with self._changed:
                 self._take_in(crowd)
 
-    def _refuse_when_full(self, gathered: int) -> None:
+    def _refusal(self) -> SettleError:
+        """Why nothing more is taken in."""
         if self._closing:
-            raise StoreUnavailable("the ledger is closing")
-        if self._waiting_count + gathered >= self._queue_max:
-            raise StoreFull(f"{self._queue_max} units of work wait for the database already")
+            return StoreUnavailable("the ledger is closing")
+        return StoreFull(f"{self._queue_max} units of work wait for the database already")
 
     def _take_in(self, crowd: _Crowd) -> None:
         if self._closing:
-            _deliver([crowd], [StoreUnavailable("the ledger is closing") for _ in crowd.works])
+            _deliver([crowd], [self._refusal() for _ in crowd.works])
             return
         self._waiting.append(crowd)
         self._waiting_count += len(crowd.works)
