@@ -61,7 +61,7 @@ def connect(
     try:
         connection = apsw.Connection(str(path), flags=flags)
         try:
-            connection.set_busy_handler(_patience(busy_timeout_ms))
+            connection.set_busy_handler(patience(busy_timeout_ms))
             if create:
                 connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # a file that exists keeps its own
             # EXTRA is FULL, and in rollback-journal mode it also makes the end of a commit durable.
@@ -113,14 +113,18 @@ def reserve_log(connection: apsw.Connection) -> None:
         logger.info("the write-ahead log is not reserved: %s", error)
 
 
-def _patience(timeout_ms: int) -> Callable[[int], bool]:
-    """A busy handler that asks again every few milliseconds: SQLite's own waits up to 100 and starves under load."""
+def patience(timeout_ms: int, *, on_wait: Callable[[], None] = lambda: None) -> Callable[[int], bool]:
+    """A busy handler that asks again every few milliseconds: SQLite's own waits up to 100 and starves under load.
+
+    `on_wait` is called before it waits.
+    """
     deadline_ns = 0
 
     def wait(calls: int) -> bool:
         nonlocal deadline_ns
         now_ns = time.monotonic_ns()
         if calls == 0:
+            on_wait()
             deadline_ns = now_ns + timeout_ms * 1_000_000
         if now_ns >= deadline_ns:
             return False

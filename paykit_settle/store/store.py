@@ -45,7 +45,7 @@ class Store:
         except BaseException:
             connection.close()
             raise
-        self._writer = Writer(connection, queue_max=queue_max)
+        self._writer = Writer(connection, queue_max=queue_max, busy_timeout_ms=busy_timeout_ms)
         self._reader = Reader(path, busy_timeout_ms=busy_timeout_ms)
 
     def post(self, journal: Journal) -> Awaitable[Receipt]:

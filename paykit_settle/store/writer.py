@@ -3,16 +3,18 @@
 Units of work come in two kinds: any function of the connection, run in a savepoint of its own; and journals, which
 wait together and are posted as one group. A unit that fails or is refused takes nobody with it. Nobody hears of a
 result before the commit that holds it has returned; if that commit fails, everybody in it hears so.
+
+The writer and the callers' event loop share one interpreter, so they take turns: results are told when the next commit
+is about to wait for the disk, or when nothing else waits, and callers make their next requests ready meanwhile.
 """
 
 import asyncio
-import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, TypeVar, cast
 
@@ -20,32 +22,37 @@ import apsw
 
 from paykit_settle.errors import InvariantViolated, SettleError, StoreFull, StoreUnavailable
 from paykit_settle.journal import Journal
-from paykit_settle.store.database import begin, domain_error, ends_transaction, roll_back
+from paykit_settle.store.crowds import Crowd, Unit, tell
+from paykit_settle.store.database import (
+    BUSY_TIMEOUT_MS,
+    begin,
+    domain_error,
+    ends_transaction,
+    patience,
+    roll_back,
+)
 from paykit_settle.store.plan import Receipt
 from paykit_settle.store.posting import Poster
 
 QUEUE_MAX = 4_096
-"""Units that may wait for the writer, beside the batch it works on; one more is `StoreFull`. A thread may overtake an
+"""Units that may wait for the writer, beside the batch it units on; one more is `StoreFull`. A thread may overtake an
 event loop that gathers, by HAND_OVER_MAX at most."""
 BATCH_MAX = 500
-"""Units in one commit. A larger crowd takes turns: one half is committed while the other is answered."""
+"""Units in one commit."""
+HALVED_MIN = 16
+"""When all callers wait for the writer, and they are this many or more, half of them are committed first: then one half
+can be answered while the other is written, and so on, as they ask again."""
+HALVED_COMMIT_US_MAX = 40
+"""But only while a commit took less than this per unit: on a slow disk two commits cost more than that gains."""
 HAND_OVER_MAX = 128
 """Units that an event loop gathers before the writer gets them: the rest of a larger crowd is made ready meanwhile.
 With fewer, loop and writer get into each other's way more often: they share one interpreter."""
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
+NS_PER_US = 1_000
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Crowd:
-    """Units that arrived together, and where their outcomes go: futures of a thread, or of an event loop."""
-
-    loop: asyncio.AbstractEventLoop | None
-    works: list[Work[Any] | Journal] = field(default_factory=list)
-    futures: list[Any] = field(default_factory=list)
 
 
 class Writer:
@@ -55,14 +62,25 @@ class Writer:
     batch could not be committed. Units run in the order of their arrival.
     """
 
-    def __init__(self, connection: apsw.Connection, *, queue_max: int = QUEUE_MAX, batch_max: int = BATCH_MAX) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        *,
+        queue_max: int = QUEUE_MAX,
+        batch_max: int = BATCH_MAX,
+        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+    ) -> None:
         self._connection = connection
+        # Who waits for another process does not let those wait whose results are there.
+        connection.set_busy_handler(patience(busy_timeout_ms, on_wait=self._tell))
         self._poster = Poster(connection)
         self._queue_max = queue_max
         self._batch_max = batch_max
-        self._waiting: deque[_Crowd] = deque()
+        self._commit_us = HALVED_COMMIT_US_MAX
+        self._untold: list[tuple[list[Crowd], list[Any]]] = []
+        self._waiting: deque[Crowd] = deque()
         self._waiting_count = 0
-        self._gathering: dict[asyncio.AbstractEventLoop, _Crowd] = {}
+        self._gathering: dict[asyncio.AbstractEventLoop, Crowd] = {}
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="paykit-writer", daemon=True)
@@ -86,7 +104,7 @@ class Writer:
         with self._changed:
             if self._closing or self._waiting_count >= self._queue_max:
                 raise self._refusal()
-            self._take_in(_Crowd(None, [work], [future]))
+            self._take_in(Crowd(None, [work], [future]))
         return future
 
     def close(self) -> None:
@@ -100,27 +118,27 @@ class Writer:
         self._thread.join()
         self._connection.close()
 
-    def _gather(self, work: Work[Any] | Journal) -> "asyncio.Future[Any]":
+    def _gather(self, work: Unit) -> "asyncio.Future[Any]":
         # Units that arrive in one turn of the loop reach the writer together: else the first would be committed alone
         # while the others wait for the next fsync.
         loop = asyncio.get_running_loop()
         crowd = self._gathering.get(loop)
         if crowd is None:
-            crowd = self._gathering[loop] = _Crowd(loop)
+            crowd = self._gathering[loop] = Crowd(loop)
             loop.call_soon(self._hand_over, loop)
-        works = crowd.works
-        if self._closing or self._waiting_count + len(works) >= self._queue_max:
+        units = crowd.units
+        if self._closing or self._waiting_count + len(units) >= self._queue_max:
             raise self._refusal()
         future: asyncio.Future[Any] = loop.create_future()
-        works.append(work)
+        units.append(work)
         crowd.futures.append(future)
-        if len(works) == HAND_OVER_MAX:
+        if len(units) == HAND_OVER_MAX:
             self._hand_over(loop)
         return future
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         crowd = self._gathering.pop(loop, None)
-        if crowd is not None and crowd.works:
+        if crowd is not None and crowd.units:
             with self._changed:
                 self._take_in(crowd)
 
@@ -130,37 +148,71 @@ class Writer:
             return StoreUnavailable("the ledger is closing")
         return StoreFull(f"{self._queue_max} units of work wait for the database already")
 
-    def _take_in(self, crowd: _Crowd) -> None:
+    def _take_in(self, crowd: Crowd) -> None:
         if self._closing:
-            _deliver([crowd], [self._refusal() for _ in crowd.works])
+            tell([crowd], [self._refusal() for _ in crowd.units])
             return
         self._waiting.append(crowd)
-        self._waiting_count += len(crowd.works)
+        self._waiting_count += len(crowd.units)
         self._changed.notify()
 
     def _run(self) -> None:
-        while batch := self._next_batch():
-            _deliver(batch, self._commit([work for crowd in batch for work in crowd.works]))
+        try:
+            while batch := self._next_batch():
+                self._untold.append((batch, self._commit([unit for crowd in batch for unit in crowd.units])))
+        except BaseException:
+            logger.exception("the writer has stopped")
+            self._abandon()
 
-    def _next_batch(self) -> list[_Crowd]:
-        """All that waits, as far as BATCH_MAX allows; waits for the first. Empty when closing and nothing is left."""
-        batch: list[_Crowd] = []
+    def _tell(self) -> None:
+        while self._untold:
+            tell(*self._untold[0])
+            del self._untold[0]
+
+    def _abandon(self) -> None:
+        """Nobody waits for ever for a thread that is gone: asking again with the same key tells what became of it."""
+        with self._changed:
+            self._closing = True
+            left = [*(crowd for batch, _ in self._untold for crowd in batch), *self._waiting]
+            self._waiting.clear()
+        for crowd in left:
+            tell([crowd], [self._refusal() for _ in crowd.units])
+
+    def _next_batch(self) -> list[Crowd]:
+        """What waits, as far as one commit takes it; waits for the first. Empty when closing and nothing is left."""
+        all_wait = not self._waiting
+        if all_wait:
+            self._tell()
         with self._changed:
             while not self._waiting and not self._closing:
                 self._changed.wait()
-            count = 0
-            while self._waiting and (not batch or count + len(self._waiting[0].works) <= self._batch_max):
-                batch.append(self._waiting.popleft())
-                count += len(batch[-1].works)
-            self._waiting_count -= count
-        return batch
+            count = self._waiting_count
+            if all_wait and count >= HALVED_MIN and self._commit_us < HALVED_COMMIT_US_MAX:
+                count //= 2
+            return self._take(min(count, self._batch_max))
 
-    def _commit(self, batch: Sequence[Work[Any] | Journal]) -> list[Any]:
+    def _take(self, count: int) -> list[Crowd]:
+        taken = []
+        self._waiting_count -= count
+        while count:
+            crowd = self._waiting.popleft()
+            if count < len(crowd.units):
+                self._waiting.appendleft(crowd.cut(count))
+            taken.append(crowd)
+            count -= len(crowd.units)
+        return taken
+
+    def _commit(self, batch: Sequence[Unit]) -> list[Any]:
         """One transaction around the batch; if it cannot be committed, every outcome is the error that says so."""
         try:
+            if not all(isinstance(unit, Journal) for unit in batch):
+                self._tell()  # a function may take its time
             begin(self._connection)
             outcomes = self._work_off(batch)
+            self._tell()
+            begun_ns = time.monotonic_ns()
             self._connection.execute("COMMIT")
+            self._commit_us = (time.monotonic_ns() - begun_ns) // NS_PER_US // len(batch)
         except BaseException as error:
             logger.warning("a batch of %d was undone: %s", len(batch), error)
             self._poster.forget()
@@ -171,7 +223,7 @@ class Writer:
             return [_failure(error) for _ in batch]
         return outcomes
 
-    def _work_off(self, batch: Sequence[Work[Any] | Journal]) -> list[Any]:
+    def _work_off(self, batch: Sequence[Unit]) -> list[Any]:
         groups = [(kind is Journal, list(group)) for kind, group in groupby(batch, key=type)]
         outcomes: list[Any] = []
         for are_journals, group in groups:
@@ -224,27 +276,3 @@ def _failure(error: BaseException) -> SettleError:
     if isinstance(error, apsw.Error):
         return domain_error(error)
     return InvariantViolated(f"a batch could not be written: {error!r}")
-
-
-def _deliver(batch: Sequence[_Crowd], outcomes: Sequence[Any]) -> None:
-    """Gives every unit its outcome, waking the event loop of each crowd once."""
-    done = 0
-    for crowd in batch:
-        futures, own = crowd.futures, outcomes[done : done + len(crowd.futures)]
-        done += len(futures)
-        if crowd.loop is None:
-            _resolve(futures, own)
-            continue
-        # A loop that has closed has nobody left who waits.
-        with contextlib.suppress(RuntimeError):
-            crowd.loop.call_soon_threadsafe(_resolve, futures, own)
-
-
-def _resolve(futures: Sequence[Any], outcomes: Sequence[Any]) -> None:
-    for future, outcome in zip(futures, outcomes, strict=True):
-        if future.done():  # cancelled: its caller went away, its work stands
-            continue
-        if isinstance(outcome, BaseException):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)

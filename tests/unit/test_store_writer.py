@@ -5,7 +5,7 @@ Without these, an answer could be sent for money that a crash then takes back, o
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,13 @@ from paykit_settle.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from paykit_settle.journal import Journal
+from paykit_settle.store import writer as writer_module
+from paykit_settle.store.crowds import Crowd
 from paykit_settle.store.database import connect
+from paykit_settle.store.plan import Outcome, Receipt
 from paykit_settle.store.posting import Poster
-from paykit_settle.store.writer import HAND_OVER_MAX, Writer
+from paykit_settle.store.writer import HALVED_MIN, HAND_OVER_MAX, Writer
 from tests.ledger_files import balances, credit, ledger_file, move, open_account, post
 
 PATIENCE_MS = 50
@@ -66,7 +70,7 @@ def statements() -> Statements:
 
 @pytest.fixture
 def writer(path: Path, statements: Statements) -> Iterator[Writer]:
-    writer = Writer(statements.watch(connect(path, busy_timeout_ms=PATIENCE_MS)), queue_max=QUEUE_MAX)
+    writer = Writer(statements.watch(connect(path)), queue_max=QUEUE_MAX, busy_timeout_ms=PATIENCE_MS)
     yield writer
     writer.close()
 
@@ -95,6 +99,113 @@ async def test_crowd_shares_one_commit(writer: Writer, statements: Statements) -
     receipts = await asyncio.gather(*(writer.post(credit(f"k{n}", 1)) for n in range(count)))
     assert not any(receipt.replayed for receipt in receipts)
     assert statements.count("BEGIN IMMEDIATE") == statements.count("COMMIT") == 1
+
+
+@pytest.mark.parametrize(("limit_us", "commits"), [(10**9, 2), (0, 1)])
+async def test_crowd_is_committed_in_halves_only_where_commits_are_quick(
+    writer: Writer, statements: Statements, monkeypatch: pytest.MonkeyPatch, limit_us: int, commits: int
+) -> None:
+    """One half is answered while the other is written; on a slow disk, all wait for one commit."""
+    await writer.post(credit("first", 1))
+    monkeypatch.setattr(writer_module, "HALVED_COMMIT_US_MAX", limit_us)
+    statements.clear()
+    crowd = [writer.post(credit(str(number), 1)) for number in range(2 * HALVED_MIN)]
+    assert not any(receipt.replayed for receipt in await asyncio.gather(*crowd))
+    assert statements.count("COMMIT") == commits
+
+
+async def test_crowd_larger_than_a_commit_keeps_its_order(path: Path, statements: Statements) -> None:
+    writer = Writer(statements.watch(connect(path)), batch_max=3)
+    changes: list[int] = []
+    units: list[asyncio.Future[Any]] = [
+        writer.post(credit(str(number), number))
+        if number % 4
+        else writer.run(lambda file: changes.append(file.total_changes()))
+        for number in range(10)
+    ]
+    await asyncio.gather(*units)
+    assert len(set(changes)) == 3
+    assert changes == sorted(changes)
+    assert statements.count("COMMIT") == 4
+    await asyncio.to_thread(writer.close)
+
+
+async def test_result_is_given_while_the_next_commit_waits_for_another_process(
+    path: Path, other: apsw.Connection
+) -> None:
+    """The second of two commits finds the file locked: who is in the first does not wait for the lock."""
+    connection = connect(path)
+    begun = iter([None, other])
+
+    def lock(_cursor: apsw.Cursor, sql: str, _bindings: object) -> bool:
+        if sql == "BEGIN IMMEDIATE" and (locker := next(begun)):
+            locker.execute("BEGIN IMMEDIATE")
+        return True
+
+    connection.exec_trace = lock
+    writer = Writer(connection, batch_max=1)
+    first, second = [asyncio.ensure_future(writer.post(credit(key, 5))) for key in ("first", "second")]
+    assert not (await asyncio.wait_for(first, 30)).replayed
+    assert not second.done()
+    other.execute("ROLLBACK")
+    assert not (await second).replayed
+    await asyncio.to_thread(writer.close)
+
+
+async def test_result_is_given_while_a_unit_takes_its_time(path: Path) -> None:
+    writer, gate = Writer(connect(path), batch_max=1), threading.Event()
+    first = asyncio.ensure_future(writer.post(credit("first", 5)))
+    slow = asyncio.ensure_future(writer.run(holding(gate)))
+    assert not (await asyncio.wait_for(first, 30)).replayed
+    gate.set()
+    await slow
+    await asyncio.to_thread(writer.close)
+
+
+async def test_result_stands_when_the_next_batch_is_undone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, post_well = Writer(connect(path), batch_max=1), Poster.post
+    full = iter([False, True])
+
+    def post(poster: Poster, journals: Sequence[Journal]) -> list[Outcome]:
+        if next(full):
+            raise apsw.FullError("database or disk is full")
+        return post_well(poster, journals)
+
+    monkeypatch.setattr(Poster, "post", post)
+    first, second = await asyncio.gather(
+        writer.post(credit("first", 5)), writer.post(credit("second", 5)), return_exceptions=True
+    )
+    assert isinstance(first, Receipt)
+    assert isinstance(second, StoreUnavailable)
+    await asyncio.to_thread(writer.close)
+
+
+async def test_writer_that_dies_of_a_bug_leaves_nobody_waiting(
+    writer: Writer, other: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell_well, first = writer_module.tell, iter([True])  # type: ignore[attr-defined]
+
+    def tell(crowds: Sequence[Crowd], outcomes: Sequence[object]) -> None:
+        if next(first, False):
+            raise AssertionError("a bug")
+        tell_well(crowds, outcomes)
+
+    monkeypatch.setattr(writer_module, "tell", tell)
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(writer.post(credit("k", 5)), 30)
+    assert balances(other)["balance"] == 105, "it was committed, and a retry elsewhere will say so"
+    with pytest.raises(StoreUnavailable):
+        await writer.post(credit("next", 5))
+
+
+async def test_thread_that_gives_up_harms_nobody(writer: Writer, other: apsw.Connection) -> None:
+    gate = threading.Event()
+    writer.submit(holding(gate))
+    given_up = writer.submit(lambda file: file.execute("UPDATE accounts SET balance = 7 WHERE id = 'a'").fetchall())
+    assert given_up.cancel()
+    gate.set()
+    assert not (await writer.post(credit("k", 5))).replayed
+    assert balances(other) == {"a": 7, "balance": 105}
 
 
 async def test_result_is_given_after_its_commit(writer: Writer, other: apsw.Connection) -> None:
