@@ -35,7 +35,7 @@ from paykit_settle.store.plan import Receipt
 from paykit_settle.store.posting import Poster
 
 QUEUE_MAX = 4_096
-"""Units that may wait for the writer, beside the batch it units on; one more is `StoreFull`. A thread may overtake an
+"""Units that may wait for the writer, beside the batch it works on; one more is `StoreFull`. A thread may overtake an
 event loop that gathers, by HAND_OVER_MAX at most."""
 BATCH_MAX = 500
 """Units in one commit."""
