@@ -110,7 +110,7 @@ def ledger_rate(path: Path, transfers: list[Transfer], *, callers: int) -> float
 
     async def measure() -> float:
         ledger = Ledger(Store(path))
-        await asyncio.wrap_future(ledger.store.reserve_log())  # as the service does
+        await asyncio.to_thread(ledger.store.reserve_log)  # as the service does
         waiting = iter(transfers)
 
         async def caller() -> None:

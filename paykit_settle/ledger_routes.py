@@ -55,11 +55,12 @@ def _store_context(
     @asynccontextmanager
     async def context(app: web.Application) -> AsyncIterator[None]:
         store = await asyncio.to_thread(open_store)
-        store.reserve_log()  # goes on by itself; who writes meanwhile waits for it
+        reserved = asyncio.get_running_loop().run_in_executor(None, store.reserve_log)
         app[LEDGER] = Ledger(store)
         try:
             yield
         finally:
+            await reserved
             await asyncio.to_thread(store.close)
 
     return context

@@ -174,7 +174,7 @@ def work_beside_others(path: str, prefix: str, credit_count: int, move_count: in
 
     async def work() -> list[str]:
         ledger = Ledger(Store(path))
-        ledger.store.reserve_log()
+        reserved = asyncio.get_running_loop().run_in_executor(None, ledger.store.reserve_log)
         print(json.dumps("ready"), flush=True)
         sys.stdin.readline()
         jobs = [partial(credit, ledger, f"{prefix}{number}", 7) for number in range(credit_count)]
@@ -191,6 +191,7 @@ def work_beside_others(path: str, prefix: str, credit_count: int, move_count: in
                     errors.append(repr(error))
 
         await asyncio.gather(*(caller() for _ in range(CALLERS)))
+        await reserved
         await asyncio.to_thread(ledger.store.close)
         return errors
 
@@ -219,8 +220,8 @@ def acknowledge_until_killed(path: str, seed: str) -> None:
 
     async def work() -> None:
         ledger = Ledger(Store(path))
-        ledger.store.reserve_log()
-        await asyncio.gather(*(caller(ledger, number) for number in range(CALLERS)))
+        reserved = asyncio.get_running_loop().run_in_executor(None, ledger.store.reserve_log)
+        await asyncio.gather(reserved, *(caller(ledger, number) for number in range(CALLERS)))
 
     asyncio.run(work())
 

@@ -1,6 +1,7 @@
 """The service with a ledger for tests: in this process on a free port, or as a process of its own."""
 
 import asyncio
+import logging
 import re
 import ssl
 import subprocess
@@ -25,7 +26,16 @@ URL = re.compile(r"http://[\d.]+:\d+")
 @asynccontextmanager
 async def serving(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
     """The application on a real socket, and a client of it."""
-    runner = web.AppRunner(create_app(settings))
+    async with serving_app(create_app(settings)) as connected:
+        yield connected
+
+
+@asynccontextmanager
+async def serving_app(
+    app: web.Application, *, access_log: logging.Logger | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
+    """An application on a real socket, by default without an access log, as `serve` has it; and a client of it."""
+    runner = web.AppRunner(app, access_log=access_log)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -29,16 +29,18 @@ BUSY_TIMEOUT_MS = 2_000
 """How long one attempt to take the write lock waits for another process."""
 BEGIN_ATTEMPTS_MAX = 3
 """How many such attempts are made: SQLite may also say "busy" at once, without waiting."""
+BEGIN_PAUSE_MS = 100
+"""How long to pause between two attempts, for that case: two that turn one file to a write-ahead log at once, say."""
 CACHE_KIB = 64 * 1024
 """Page cache of a long-lived connection: index pages of a few hundred thousand journals stay in memory."""
 PAGE_BYTES = 1_024
 """Page size of a new file. Keys come in random order, so a commit writes about one index page for each: small ones."""
-CHECKPOINT_PAGES = 32_768
-"""Pages in the write-ahead log (32 MiB) before a commit also moves them into the file: the more, the more often a page
-has changed again by then, and is moved once."""
+CHECKPOINT_BYTES = 32 * 1024 * 1024
+"""Pages in the write-ahead log before a commit also moves them into the file: the more, the more often a page has
+changed again by then, and is moved once."""
 
 LOG_BYTES = 36 * 1024 * 1024
-"""What a reserved write-ahead log has room for: CHECKPOINT_PAGES of PAGE_BYTES, and a large commit."""
+"""What a reserved write-ahead log has room for: CHECKPOINT_BYTES, and a large commit."""
 LOG_PIECE_BYTES = 64 * 1024
 """How the log is reserved: with larger pieces Linux keeps it in memory in pieces that are slow to write into."""
 LOG_SHARE_OF_DISK_MAX = 10
@@ -86,19 +88,19 @@ def use_wal(connection: apsw.Connection) -> None:
     mode = with_patience(lambda: connection.execute("PRAGMA journal_mode = WAL").get)
     if mode != "wal":
         raise DatabaseUnusable(f"database {connection.filename} cannot use a write-ahead log ({mode})")
+    pages = CHECKPOINT_BYTES // connection.execute("PRAGMA page_size").get
     connection.execute(
-        f"PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA cache_size = -{CACHE_KIB}"
+        f"PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = {pages}; PRAGMA cache_size = -{CACHE_KIB}"
     )
 
 
-def reserve_log(connection: apsw.Connection) -> None:
-    """Lengthens the file of the write-ahead log to LOG_BYTES, for a connection that will write much.
+def reserve_log(path: str) -> None:
+    """Lengthens the file of a write-ahead log to LOG_BYTES, for an open database that will be written much.
 
     A commit then writes over what is there, and its fsync has no blocks to find and no length to store. The zeros are
     only ever appended, so they hit no frame, whoever writes at the same time; and reading a log ends at its last frame,
     for zeros have no valid checksum. A log that cannot be reserved grows by itself, as it always can.
     """
-    path = connection.filename_wal
     try:
         if shutil.disk_usage(path).free < LOG_SHARE_OF_DISK_MAX * LOG_BYTES:
             return
@@ -143,7 +145,7 @@ def with_patience(attempt: Callable[[], T]) -> T:
         try:
             return attempt()
         except apsw.BusyError:
-            continue
+            time.sleep(BEGIN_PAUSE_MS / 1000)
     try:
         return attempt()
     except apsw.BusyError as error:

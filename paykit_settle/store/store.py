@@ -45,6 +45,7 @@ class Store:
         except BaseException:
             connection.close()
             raise
+        self._log_path = connection.filename_wal
         self._writer = Writer(connection, queue_max=queue_max, busy_timeout_ms=busy_timeout_ms)
         self._reader = Reader(path, busy_timeout_ms=busy_timeout_ms)
 
@@ -64,9 +65,12 @@ class Store:
         """`write` for callers without an event loop."""
         return self._writer.submit(work)
 
-    def reserve_log(self) -> "Future[None]":
-        """Gives the write-ahead log its full size at once: for a store that stays open and takes many writes."""
-        return self.submit(reserve_log)
+    def reserve_log(self) -> None:
+        """Gives the write-ahead log its full size at once: for a store that stays open and takes many writes.
+
+        Others may write meanwhile. Blocks: call it off the event loop.
+        """
+        reserve_log(self._log_path)
 
     def close(self) -> None:
         """Finishes what was taken in and closes the file. Blocks: call it off the event loop."""

@@ -77,6 +77,7 @@ class Writer:
         self._queue_max = queue_max
         self._batch_max = batch_max
         self._commit_us = HALVED_COMMIT_US_MAX
+        self._in_hand: list[Crowd] = []
         self._untold: list[tuple[list[Crowd], list[Any]]] = []
         self._waiting: deque[Crowd] = deque()
         self._waiting_count = 0
@@ -104,7 +105,7 @@ class Writer:
         with self._changed:
             if self._closing or self._waiting_count >= self._queue_max:
                 raise self._refusal()
-            self._take_in(Crowd(None, [work], [future]))
+            self._take_in(Crowd(None, [(work, future)]))
         return future
 
     def close(self) -> None:
@@ -124,21 +125,20 @@ class Writer:
         loop = asyncio.get_running_loop()
         crowd = self._gathering.get(loop)
         if crowd is None:
-            crowd = self._gathering[loop] = Crowd(loop)
             loop.call_soon(self._hand_over, loop)
-        units = crowd.units
-        if self._closing or self._waiting_count + len(units) >= self._queue_max:
+            crowd = self._gathering[loop] = Crowd(loop)
+        members = crowd.members
+        if self._closing or self._waiting_count + len(members) >= self._queue_max:
             raise self._refusal()
         future: asyncio.Future[Any] = loop.create_future()
-        units.append(work)
-        crowd.futures.append(future)
-        if len(units) == HAND_OVER_MAX:
+        members.append((work, future))
+        if len(members) == HAND_OVER_MAX:
             self._hand_over(loop)
         return future
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         crowd = self._gathering.pop(loop, None)
-        if crowd is not None and crowd.units:
+        if crowd is not None and crowd.members:
             with self._changed:
                 self._take_in(crowd)
 
@@ -150,18 +150,22 @@ class Writer:
 
     def _take_in(self, crowd: Crowd) -> None:
         if self._closing:
-            tell([crowd], [self._refusal() for _ in crowd.units])
+            tell([crowd], [self._refusal() for _ in crowd.members])
             return
         self._waiting.append(crowd)
-        self._waiting_count += len(crowd.units)
+        self._waiting_count += len(crowd.members)
         self._changed.notify()
 
     def _run(self) -> None:
         try:
             while batch := self._next_batch():
-                self._untold.append((batch, self._commit([unit for crowd in batch for unit in crowd.units])))
+                self._in_hand = batch
+                outcomes = self._commit([unit for crowd in batch for unit, _ in crowd.members])
+                self._untold.append((batch, outcomes))
+                self._in_hand = []
         except BaseException:
             logger.exception("the writer has stopped")
+        finally:
             self._abandon()
 
     def _tell(self) -> None:
@@ -170,13 +174,13 @@ class Writer:
             del self._untold[0]
 
     def _abandon(self) -> None:
-        """Nobody waits for ever for a thread that is gone: asking again with the same key tells what became of it."""
+        """Nobody waits for ever for a thread that has ended: asking again with the same key tells what became of it."""
         with self._changed:
             self._closing = True
-            left = [*(crowd for batch, _ in self._untold for crowd in batch), *self._waiting]
+            left = [*(crowd for batch, _ in self._untold for crowd in batch), *self._in_hand, *self._waiting]
             self._waiting.clear()
         for crowd in left:
-            tell([crowd], [self._refusal() for _ in crowd.units])
+            tell([crowd], [self._refusal() for _ in crowd.members])
 
     def _next_batch(self) -> list[Crowd]:
         """What waits, as far as one commit takes it; waits for the first. Empty when closing and nothing is left."""
@@ -186,7 +190,8 @@ class Writer:
         with self._changed:
             while not self._waiting and not self._closing:
                 self._changed.wait()
-            count = self._waiting_count
+            # Counted anew: an interrupted caller may have come in without being counted.
+            count = self._waiting_count = sum(len(crowd.members) for crowd in self._waiting)
             if all_wait and count >= HALVED_MIN and self._commit_us < HALVED_COMMIT_US_MAX:
                 count //= 2
             return self._take(min(count, self._batch_max))
@@ -196,10 +201,10 @@ class Writer:
         self._waiting_count -= count
         while count:
             crowd = self._waiting.popleft()
-            if count < len(crowd.units):
+            if count < len(crowd.members):
                 self._waiting.appendleft(crowd.cut(count))
             taken.append(crowd)
-            count -= len(crowd.units)
+            count -= len(crowd.members)
         return taken
 
     def _commit(self, batch: Sequence[Unit]) -> list[Any]:
@@ -218,7 +223,7 @@ class Writer:
             self._poster.forget()
             try:
                 roll_back(self._connection)
-            except apsw.Error:
+            except Exception:  # the next batch finds the transaction open, fails, and rolls it back
                 logger.exception("a batch could not be rolled back")
             return [_failure(error) for _ in batch]
         return outcomes
@@ -263,6 +268,8 @@ class Writer:
                 begin(self._connection)
             else:
                 self._connection.execute("ROLLBACK TO unit; RELEASE unit")
+            if isinstance(error, StopIteration):  # which no future takes
+                return InvariantViolated("a unit of work raised StopIteration")
             return domain_error(error) if isinstance(error, apsw.Error) else error
         if not alone:
             self._connection.execute("RELEASE unit")

@@ -5,15 +5,19 @@ two readers understand differently books an amount that nobody approved.
 """
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import httpx
 import pytest
+from aiohttp import web
+from aiohttp.log import access_logger
 
 from paykit_settle.config import Settings
 from paykit_settle.money import AMOUNT_MAX
+from paykit_settle.service import create_app
 from tests.ledger_files import assert_sound, peek
 from tests.ledger_service import (
     JSON,
@@ -25,6 +29,7 @@ from tests.ledger_service import (
     post_crowd,
     service_process,
     serving,
+    serving_app,
 )
 
 
@@ -400,6 +405,25 @@ async def test_what_a_credit_was_for_is_kept(http: httpx.AsyncClient, database: 
     ((row,),) = peek(database, "SELECT details, event_at_ms = recorded_at_ms FROM journals")
     assert json.loads(str(row[0])) == [{"amount_minor": 5, "currency": "USD", "desc": "tip"}]
     assert row[1] == 1
+
+
+async def test_signal_of_who_embeds_the_service_sees_the_answer(database: Path) -> None:
+    async def mark(_request: web.Request, response: web.StreamResponse) -> None:
+        response.headers["X-Mark"] = "seen"
+
+    app = create_app(Settings(database=str(database)))
+    app.on_response_prepare.append(mark)
+    async with serving_app(app) as http:
+        assert (await credit(http, "t", "k", 5)).headers["X-Mark"] == "seen"
+
+
+async def test_access_log_has_the_size_of_the_answer(database: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", access_logger.name):
+        async with serving_app(create_app(Settings(database=str(database))), access_log=access_logger) as http:
+            answer = await credit(http, "t", "k", 5)
+    found = re.search(r'HTTP/1.1" 201 (\d+) ', caplog.text)
+    assert found is not None
+    assert int(found[1]) > len(answer.content)  # the head counts as well
 
 
 @pytest.mark.parametrize("path", ["credits", "transfers"])

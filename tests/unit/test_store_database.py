@@ -22,6 +22,7 @@ from paykit_settle.errors import (
 )
 from paykit_settle.money import AMOUNT_MAX
 from paykit_settle.store.database import (
+    CHECKPOINT_BYTES,
     LOG_BYTES,
     connect,
     domain_error,
@@ -162,6 +163,15 @@ def test_memory_database_has_no_log_to_share() -> None:
     connection.close()
 
 
+@pytest.mark.parametrize("page_bytes", [1_024, 4_096])
+def test_log_is_moved_into_the_file_at_the_same_size_whatever_its_pages(tmp_path: Path, page_bytes: int) -> None:
+    connection = apsw.Connection(str(tmp_path / "file.db"))
+    connection.execute(f"PRAGMA page_size = {page_bytes}")
+    use_wal(connection)
+    assert connection.pragma("wal_autocheckpoint") * page_bytes == CHECKPOINT_BYTES
+    connection.close()
+
+
 def log_of(connection: apsw.Connection) -> Path:
     return Path(connection.filename_wal)
 
@@ -171,7 +181,7 @@ def test_log_is_reserved_behind_what_it_holds(connection: apsw.Connection, tmp_p
     use_wal(connection)
     post(connection, credit("before", 5))
     begun = log_of(connection).read_bytes()
-    reserve_log(connection)
+    reserve_log(connection.filename_wal)
     assert LOG_BYTES <= log_of(connection).stat().st_size < LOG_BYTES + 2**17
     assert log_of(connection).read_bytes().rstrip(b"\0") == begun.rstrip(b"\0")
     post(connection, credit("after", 7))
@@ -186,8 +196,8 @@ def test_log_is_reserved_behind_what_it_holds(connection: apsw.Connection, tmp_p
 def test_log_is_reserved_once_and_not_lengthened_by_commits(connection: apsw.Connection) -> None:
     use_wal(connection)
     connection.execute("BEGIN IMMEDIATE")
-    reserve_log(connection)
-    reserve_log(connection)
+    reserve_log(connection.filename_wal)
+    reserve_log(connection.filename_wal)
     connection.execute("COMMIT")
     size = log_of(connection).stat().st_size
     post(connection, *(credit(f"k{number}", 1) for number in range(20)))
@@ -202,13 +212,13 @@ def test_log_is_not_reserved_where_the_disk_is_nearly_full(
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=LOG_BYTES * 9))
     post(connection, credit("k", 5))
     size = log_of(connection).stat().st_size
-    reserve_log(connection)
+    reserve_log(connection.filename_wal)
     assert log_of(connection).stat().st_size == size
 
 
 def test_log_that_cannot_be_reserved_is_no_error(connection: apsw.Connection) -> None:
     assert not log_of(connection).exists()  # not in WAL mode
-    reserve_log(connection)
+    reserve_log(connection.filename_wal)
     assert not log_of(connection).exists()
     post(connection, credit("k", 5))
     assert balances(connection)["balance"] == 5

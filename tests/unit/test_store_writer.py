@@ -4,9 +4,13 @@ Without these, an answer could be sent for money that a crash then takes back, o
 """
 
 import asyncio
+import linecache
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import apsw
@@ -16,6 +20,7 @@ from paykit_settle.errors import (
     IdempotencyConflict,
     InsufficientFunds,
     InvariantViolated,
+    SettleError,
     StoreBusy,
     StoreFull,
     StoreUnavailable,
@@ -180,6 +185,57 @@ async def test_result_stands_when_the_next_batch_is_undone(path: Path, monkeypat
     await asyncio.to_thread(writer.close)
 
 
+async def test_caller_interrupted_at_any_line_harms_nobody_else(writer: Writer) -> None:
+    """Ctrl-C while a unit is handed over: nobody gets what another asked for, and nobody waits for ever."""
+    steps: list[Callable[[], object]] = [
+        lambda: writer.run(lambda _: "interrupted"),
+        lambda: writer.submit(lambda _: "interrupted"),
+    ]
+    for step in steps:
+        line = 1
+        while True:
+            before = writer.run(partial(saying, f"before {line}"))
+            survived = not interrupted_at(line, step)
+            after = writer.run(partial(saying, f"after {line}"))
+            assert await asyncio.wait_for(before, 30) == f"before {line}"
+            assert await asyncio.wait_for(after, 30) == f"after {line}"
+            if survived:
+                break
+            line += 1
+        assert 6 < line < 60
+
+
+def saying(text: str, _connection: apsw.Connection) -> str:
+    """Work whose result tells whose it is."""
+    return text
+
+
+def interrupted_at(line: int, step: Callable[[], object]) -> bool:
+    """Whether the step was still at work in the writer's module when the line came up at which it is interrupted."""
+    left = line
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != writer_module.__file__:
+            return None
+        # A `with` is traced again as it is left, where no signal would come in.
+        is_with = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
+        left -= event == "line" and not is_with
+        if left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    outer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        step()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(outer)
+    return False
+
+
 async def test_writer_that_dies_of_a_bug_leaves_nobody_waiting(
     writer: Writer, other: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +252,44 @@ async def test_writer_that_dies_of_a_bug_leaves_nobody_waiting(
     assert balances(other)["balance"] == 105, "it was committed, and a retry elsewhere will say so"
     with pytest.raises(StoreUnavailable):
         await writer.post(credit("next", 5))
+
+
+async def test_batch_that_cannot_be_rolled_back_leaves_nobody_waiting_and_no_lock(
+    path: Path, other: apsw.Connection
+) -> None:
+    connection = connect(path)
+    faults: dict[str, Exception] = {"COMMIT": apsw.FullError("full"), "ROLLBACK": MemoryError()}
+
+    def fail_once(_cursor: apsw.Cursor, sql: str, _bindings: object) -> bool:
+        if (fault := faults.pop(sql, None)) is not None:
+            raise fault
+        return True
+
+    connection.exec_trace = fail_once
+    writer = Writer(connection)
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(writer.post(credit("k", 5)), 30)
+    with pytest.raises(SettleError):
+        await asyncio.wait_for(writer.post(credit("k", 5)), 30)
+    post(other, credit("beside", 1))
+    assert not (await writer.post(credit("k", 5))).replayed
+    assert balances(other)["balance"] == 106
+    await asyncio.to_thread(writer.close)
+
+
+async def test_unit_that_stops_an_iteration_harms_nobody(writer: Writer) -> None:
+    def stop(_connection: apsw.Connection) -> None:
+        raise StopIteration
+
+    before, stopped, after = await asyncio.wait_for(
+        asyncio.gather(
+            writer.post(credit("1", 5)), writer.run(stop), writer.post(credit("2", 5)), return_exceptions=True
+        ),
+        30,
+    )
+    assert isinstance(stopped, InvariantViolated)
+    assert isinstance(before, Receipt)
+    assert isinstance(after, Receipt)
 
 
 async def test_thread_that_gives_up_harms_nobody(writer: Writer, other: apsw.Connection) -> None:
