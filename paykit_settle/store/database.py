@@ -28,23 +28,23 @@ from paykit_settle.errors import (
 BUSY_TIMEOUT_MS = 2_000
 """How long one attempt to take the write lock waits for another process."""
 BEGIN_ATTEMPTS_MAX = 3
-"""How many such attempts are made: SQLite may also say "busy" at once, without waiting."""
-BEGIN_PAUSE_MS = 100
-"""How long to pause between two attempts, for that case: two that turn one file to a write-ahead log at once, say."""
+"""How many such attempts are made, a pause apart."""
+BEGIN_PAUSE_MS = 20
+"""The pause between two attempts: SQLite may also say "busy" at once, without waiting."""
 CACHE_KIB = 64 * 1024
 """Page cache of a long-lived connection: index pages of a few hundred thousand journals stay in memory."""
 PAGE_BYTES = 1_024
 """Page size of a new file. Keys come in random order, so a commit writes about one index page for each: small ones."""
 CHECKPOINT_BYTES = 32 * 1024 * 1024
-"""Pages in the write-ahead log before a commit also moves them into the file: the more, the more often a page has
-changed again by then, and is moved once."""
+"""The write-ahead log's size at which a commit also moves its pages into the file. In a larger log more of them have
+changed again by then, and are moved once."""
 
 LOG_BYTES = 36 * 1024 * 1024
 """What a reserved write-ahead log has room for: CHECKPOINT_BYTES, and a large commit."""
 LOG_PIECE_BYTES = 64 * 1024
 """How the log is reserved: with larger pieces Linux keeps it in memory in pieces that are slow to write into."""
-LOG_SHARE_OF_DISK_MAX = 10
-"""The log is reserved only where this many of it would fit on the disk."""
+LOG_FREE_BYTES_MIN = 10 * LOG_BYTES
+"""What must be free on the disk for the log to be reserved."""
 
 _BUSY_SLEEP_MAX_MS = 5
 
@@ -85,7 +85,8 @@ def connect(
 
 def use_wal(connection: apsw.Connection) -> None:
     """Puts the file into write-ahead-log mode, for long-lived connections: readers and the writer do not wait."""
-    mode = with_patience(lambda: connection.execute("PRAGMA journal_mode = WAL").get)
+    # Beside somebody who writes to a file without a log, SQLite says "busy" at once.
+    mode = with_patience(lambda: connection.execute("PRAGMA journal_mode = WAL").get, at_least_ms=BUSY_TIMEOUT_MS)
     if mode != "wal":
         raise DatabaseUnusable(f"database {connection.filename} cannot use a write-ahead log ({mode})")
     pages = CHECKPOINT_BYTES // connection.execute("PRAGMA page_size").get
@@ -102,7 +103,7 @@ def reserve_log(path: str) -> None:
     for zeros have no valid checksum. A log that cannot be reserved grows by itself, as it always can.
     """
     try:
-        if shutil.disk_usage(path).free < LOG_SHARE_OF_DISK_MAX * LOG_BYTES:
+        if shutil.disk_usage(path).free < LOG_FREE_BYTES_MIN:
             return
         log = os.open(path, os.O_WRONLY | os.O_APPEND)
         try:
@@ -139,17 +140,21 @@ def patience(timeout_ms: int, *, on_wait: Callable[[], None] = lambda: None) -> 
 T = TypeVar("T")
 
 
-def with_patience(attempt: Callable[[], T]) -> T:
-    """The result of `attempt`, tried again while SQLite says "busy"; `StoreBusy` after BEGIN_ATTEMPTS_MAX."""
-    for _ in range(BEGIN_ATTEMPTS_MAX - 1):
+def with_patience(attempt: Callable[[], T], *, at_least_ms: int = 0) -> T:
+    """The result of `attempt`, tried again while SQLite says "busy"; `StoreBusy` after BEGIN_ATTEMPTS_MAX.
+
+    `at_least_ms`: more attempts are made until so much time has passed.
+    """
+    deadline_ns = time.monotonic_ns() + at_least_ms * 1_000_000
+    attempts = 0
+    while True:
         try:
             return attempt()
-        except apsw.BusyError:
+        except apsw.BusyError as error:
+            attempts += 1
+            if attempts >= BEGIN_ATTEMPTS_MAX and time.monotonic_ns() >= deadline_ns:
+                raise StoreBusy("another process holds the database's write lock") from error
             time.sleep(BEGIN_PAUSE_MS / 1000)
-    try:
-        return attempt()
-    except apsw.BusyError as error:
-        raise StoreBusy("another process holds the database's write lock") from error
 
 
 def begin(connection: apsw.Connection) -> None:

@@ -210,8 +210,6 @@ class Writer:
     def _commit(self, batch: Sequence[Unit]) -> list[Any]:
         """One transaction around the batch; if it cannot be committed, every outcome is the error that says so."""
         try:
-            if not all(isinstance(unit, Journal) for unit in batch):
-                self._tell()  # a function may take its time
             begin(self._connection)
             outcomes = self._work_off(batch)
             self._tell()
@@ -235,6 +233,7 @@ class Writer:
             if are_journals:
                 outcomes += self._post(cast(list[Journal], group), alone=len(groups) == 1)
             else:
+                self._tell()  # a function may take its time
                 alone = len(batch) == 1
                 outcomes += [self._undoable(cast(Work[Any], work), alone=alone) for work in group]
                 self._poster.forget()

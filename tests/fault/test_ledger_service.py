@@ -8,7 +8,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from aiohttp import web
 from paykit_settle.config import Settings
 from paykit_settle.service import create_app
 from tests.ledger_files import assert_sound, peek
-from tests.ledger_service import balance, client, credit, credit_body, service_process, serving
+from tests.ledger_service import balance, client, credit, credit_body, service_process, serving, serving_app
 from tests.programs import PROGRAM_TIMEOUT_S, ROOT, environment
 
 TRIALS = 100
@@ -127,6 +127,32 @@ async def test_request_whose_body_never_comes_does_not_hold_up_the_exit(database
         assert await asyncio.to_thread(process.wait, EXIT_TIMEOUT_S) == 0
         assert b"HTTP/1.1 408" in await reader.read()
         writer.close()
+
+
+async def test_client_that_breaks_off_in_its_body_is_no_fault_of_the_service(
+    database: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    @web.middleware
+    async def note(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        response = await handler(request)
+        answered.set_result(response.status)
+        return response
+
+    app = create_app(Settings(database=str(database)))
+    app.middlewares.insert(0, note)
+    async with serving_app(app) as http:
+        reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
+        head = "POST /v1/tenants/t/credits HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"
+        writer.write(head.encode())
+        assert b"100 Continue" in await reader.readline(), "the handler has begun"
+        writer.transport.abort()
+        assert await asyncio.wait_for(answered, 30) == 400
+    assert "unforeseen" not in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 @contextmanager

@@ -155,6 +155,6 @@ class LedgerMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-# 20 runs of 50 steps, many of them a batch of up to twelve journals: thousands of journals in a few seconds.
-LedgerMachine.TestCase.settings = settings(max_examples=20, stateful_step_count=50, deadline=None)
+# 60 runs of 50 steps, many of them a batch of up to twelve journals.
+LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 test_ledger_agrees_with_its_model = LedgerMachine.TestCase

@@ -22,8 +22,10 @@ from paykit_settle.errors import (
 )
 from paykit_settle.money import AMOUNT_MAX
 from paykit_settle.store.database import (
+    BEGIN_ATTEMPTS_MAX,
     CHECKPOINT_BYTES,
     LOG_BYTES,
+    LOG_FREE_BYTES_MIN,
     connect,
     domain_error,
     ends_transaction,
@@ -163,6 +165,27 @@ def test_memory_database_has_no_log_to_share() -> None:
     connection.close()
 
 
+def test_file_that_somebody_writes_to_without_a_log_is_given_one_afterwards(
+    connection: apsw.Connection,
+) -> None:
+    """SQLite says "busy" at once then, without waiting: a service that starts beside a script must not give up."""
+    other, asked = connect(connection.filename), 0
+
+    def let_go_after_a_while(_cursor: apsw.Cursor, sql: str, _bindings: object) -> bool:
+        nonlocal asked
+        if "journal_mode" in sql:
+            asked += 1
+            if asked == BEGIN_ATTEMPTS_MAX + 2:
+                connection.execute("ROLLBACK")
+        return True
+
+    connection.execute("BEGIN IMMEDIATE")
+    other.exec_trace = let_go_after_a_while
+    use_wal(other)
+    assert other.pragma("journal_mode") == "wal"
+    other.close()
+
+
 @pytest.mark.parametrize("page_bytes", [1_024, 4_096])
 def test_log_is_moved_into_the_file_at_the_same_size_whatever_its_pages(tmp_path: Path, page_bytes: int) -> None:
     connection = apsw.Connection(str(tmp_path / "file.db"))
@@ -209,7 +232,7 @@ def test_log_is_not_reserved_where_the_disk_is_nearly_full(
     connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_wal(connection)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=LOG_BYTES * 9))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=LOG_FREE_BYTES_MIN - 1))
     post(connection, credit("k", 5))
     size = log_of(connection).stat().st_size
     reserve_log(connection.filename_wal)
