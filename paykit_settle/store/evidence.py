@@ -18,6 +18,7 @@ from paykit_settle.models import BalanceTransaction
 from paykit_settle.page_wire import decode_page
 from paykit_settle.store.packing import Packer, unpack, unpack_ids
 from paykit_settle.store.queries import load_queries
+from paykit_settle.store.rows import change, change_many, one, rows
 
 _SQL = load_queries("runs.sql")
 
@@ -64,6 +65,9 @@ class StoredPage:
     body_sha256: str
     chain_sha256: str
     received_at_ms: int
+    asked_start_s: int | None = None
+    asked_end_s: int | None = None
+    is_needed: bool = True
 
 
 class NewPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,49 +92,58 @@ def store_pages(
 
     A page's digest is chained to the page before, so that none can be taken out or exchanged unseen.
     """
-    list_of = (key.run, key.pull, key.period)
+    list_of = {"run": key.run, "pull": key.pull, "period": key.period}
     if windows:
-        connection.execute(_SQL["forget_windows"], list_of)
-        rows = [(*list_of, each.number, each.start_s, each.end_s, each.serial_reason) for each in windows]
-        connection.executemany(_SQL["insert_window"], rows)
+        change(connection, _SQL["forget_windows"], **list_of)
+        change_many(
+            connection,
+            _SQL["insert_window"],
+            [
+                list_of
+                | {
+                    "number": each.number,
+                    "start_s": each.start_s,
+                    "end_s": each.end_s,
+                    "serial_reason": each.serial_reason,
+                }
+                for each in windows
+            ],
+        )
     if not pages:
         return
-    before = connection.execute(_SQL["last_chain"], (*list_of, pages[0].number - 1)).get or ""
+    last = one(connection, _SQL["last_chain"], **list_of, number=pages[0].number - 1)
+    before = last["chain_sha256"] if last else ""
     if not before and pages[0].number > 1:
         # Its own commit failed: without it these must not stand, or the next pull would go on behind a hole.
         raise StoreUnavailable(f"page {pages[0].number} cannot be stored: the page before it was not")
     pack = Packer().pack
-    rows_of_pages = []
+    new = []
     for page in pages:
         digest = hashlib.sha256(page.body).hexdigest()
         before = chain(before, digest)
-        rows_of_pages.append(
-            (
-                *list_of,
-                page.number,
-                page.window,
-                page.cursor,
-                page.last_id,
-                page.row_count,
-                int(page.has_more),
-                page.window_start_s,
-                page.window_end_s,
-                pack(page.body),
-                digest,
-                before,
-                page.received_at_ms,
-            )
+        new.append(
+            list_of
+            | {
+                "number": page.number,
+                "window": page.window,
+                "cursor": page.cursor,
+                "last_id": page.last_id,
+                "row_count": page.row_count,
+                "has_more": int(page.has_more),
+                "window_start_s": page.window_start_s,
+                "window_end_s": page.window_end_s,
+                "body": pack(page.body),
+                "body_sha256": digest,
+                "chain_sha256": before,
+                "received_at_ms": page.received_at_ms,
+            }
         )
-    connection.executemany(_SQL["insert_page"], rows_of_pages)
+    change_many(connection, _SQL["insert_page"], new)
 
 
 def stored_windows(connection: apsw.Connection, run: int, pull: int) -> list[StoredWindow]:
     """The windows of a pull, by day and time."""
-    rows = connection.execute(_SQL["windows"], (run, pull))
-    return [
-        StoredWindow(period=period, number=number, start_s=start_s, end_s=end_s, serial_reason=reason)
-        for period, number, start_s, end_s, reason in rows
-    ]
+    return [StoredWindow(**row) for row in rows(connection, _SQL["windows"], run=run, pull=pull)]
 
 
 def chain(before: str, digest: str) -> str:
@@ -140,48 +153,45 @@ def chain(before: str, digest: str) -> str:
 
 def stored_page(connection: apsw.Connection, run: int, pull: int, period: str, number: int) -> StoredPage:
     """One page, which must exist."""
-    return _page(connection.execute(_SQL["pages"], (run, pull, period, number - 1, 1)).fetchall()[0])
+    key = {"run": run, "pull": pull, "period": period}
+    return _page(rows(connection, _SQL["pages"], **key, after=number - 1, limit=1)[0])
 
 
 def stored_pages(connection: apsw.Connection, run: int, pull: int, period: str) -> Iterator[StoredPage]:
     """The pages of one day of a pull, in order, a few at a time: memory does not grow with the day."""
+    key = {"run": run, "pull": pull, "period": period}
     number = 0
     while True:
-        rows: list[Any] = connection.execute(_SQL["pages"], (run, pull, period, number, PAGES_AT_ONCE)).fetchall()
-        for row in rows:
+        found = rows(connection, _SQL["pages"], **key, after=number, limit=PAGES_AT_ONCE)
+        for row in found:
             yield _page(row)
-        if len(rows) < PAGES_AT_ONCE:
+        if len(found) < PAGES_AT_ONCE:
             return
-        number = rows[-1][3]
+        number = found[-1]["number"]
 
 
 def own_rows(page: StoredPage) -> list[BalanceTransaction]:
     """The rows that this page, and no other, counts; empty once it was pruned."""
-    rows = [] if page.body is None else decode_page(page.body, page.number).rows
-    return [row for row in rows if row.created is None or page.window_start_s <= row.created < page.window_end_s]
+    found = [] if page.body is None else decode_page(page.body, page.number).rows
+    return [row for row in found if row.created is None or page.window_start_s <= row.created < page.window_end_s]
 
 
 def evidence_digest(connection: apsw.Connection, run: int, pull: int) -> str:
     """One digest for all pages of a pull: of each day's chain, in order of day."""
-    pages = connection.execute(_SQL["page_digests"], (run, pull))
-    ends = {period: chained for period, _, _, _, chained, *_ in pages}  # the last of each day
+    pages = rows(connection, _SQL["page_digests"], run=run, pull=pull)
+    ends = {page["period"]: page["chain_sha256"] for page in pages}  # the last of each day
     return hashlib.sha256(json.dumps(sorted(ends.items())).encode("ascii")).hexdigest()
 
 
-def _page(row: tuple[Any, ...]) -> StoredPage:
-    number, window, cursor, last_id, row_count, has_more, start_s, end_s, body, ids, digest, chained, at_ms = row[3:]
+def _page(row: dict[str, Any]) -> StoredPage:
+    del row["period"]
+    body, ids = row["body"], row["available_ids"]
     return StoredPage(
-        number=number,
-        window=window,
-        cursor=cursor,
-        last_id=last_id,
-        row_count=row_count,
-        has_more=bool(has_more),
-        window_start_s=start_s,
-        window_end_s=end_s,
-        body=None if body is None else unpack(body),
-        available_ids=() if ids is None else unpack_ids(ids),
-        body_sha256=digest,
-        chain_sha256=chained,
-        received_at_ms=at_ms,
+        **row
+        | {
+            "has_more": bool(row["has_more"]),
+            "is_needed": bool(row["is_needed"]),
+            "body": None if body is None else unpack(body),
+            "available_ids": () if ids is None else unpack_ids(ids),
+        }
     )

@@ -13,6 +13,7 @@ from paykit_settle.store.evidence import evidence_digest
 from paykit_settle.store.posting import post_journal
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.relisting import register_outstanding, take_late_rows
+from paykit_settle.store.rows import change
 from paykit_settle.store.runs import Attempt, Run, move
 
 _SQL = load_queries("runs.sql")
@@ -38,35 +39,41 @@ def freeze(connection: apsw.Connection, run: Run, frozen: Frozen, *, now_ms: int
     if not take_late_rows(connection, run, frozen.late_rows):
         return None
     register_outstanding(connection, run, frozen.outstanding, now_ms=now_ms)
-    connection.execute(
+    change(
+        connection,
         _SQL["insert_attempt"],
-        (
-            run.number,
-            run.attempt,
-            run.pull,
-            frozen.idempotency_key,
-            frozen.body,
-            frozen.body_sha256,
-            frozen.settlement,
-            frozen.rates_body,
-            json.dumps(dict(frozen.scales)),
-            evidence_digest(connection, run.number, run.pull),
-            frozen.program,
-            now_ms,
-        ),
+        run=run.number,
+        number=run.attempt,
+        pull=run.pull,
+        idempotency_key=frozen.idempotency_key,
+        body=frozen.body,
+        body_sha256=frozen.body_sha256,
+        settlement=frozen.settlement,
+        rates_body=frozen.rates_body,
+        scales=json.dumps(dict(frozen.scales)),
+        evidence_sha256=evidence_digest(connection, run.number, run.pull),
+        program=frozen.program,
+        now_ms=now_ms,
     )
     return move(connection, run, Event.FREEZE, now_ms=now_ms)
 
 
 def mark_sent(connection: apsw.Connection, run: Run, *, now_ms: int) -> None:
     """Notes, before the first send, that the attempt may be at the processor from now on."""
-    connection.execute(_SQL["mark_sent"], (now_ms, run.number, run.attempt))
+    change(connection, _SQL["mark_sent"], now_ms=now_ms, run=run.number, number=run.attempt)
 
 
 def next_attempt(connection: apsw.Connection, run: Run, idempotency_key: str, *, now_ms: int) -> None:
     """The same settlement as a further attempt under another key; the earlier one is kept."""
-    connection.execute(_SQL["copy_attempt"], (idempotency_key, now_ms, run.number, run.attempt))
-    connection.execute(_SQL["next_attempt"], (run.attempt + 1, now_ms, run.number, run.owner, run.attempt))
+    change(
+        connection,
+        _SQL["copy_attempt"],
+        idempotency_key=idempotency_key,
+        now_ms=now_ms,
+        run=run.number,
+        number=run.attempt,
+    )
+    change(connection, _SQL["next_attempt"], attempt=run.attempt, now_ms=now_ms, number=run.number, owner=run.owner)
 
 
 def end_attempt(
@@ -80,7 +87,17 @@ def end_attempt(
     status: str | None = None,
 ) -> None:
     """Notes what became of the current attempt."""
-    connection.execute(_SQL["end_attempt"], (outcome, detail, settlement_id, status, now_ms, run.number, run.attempt))
+    change(
+        connection,
+        _SQL["end_attempt"],
+        outcome=outcome,
+        detail=detail,
+        settlement_id=settlement_id,
+        status=status,
+        now_ms=now_ms,
+        run=run.number,
+        number=run.attempt,
+    )
 
 
 def book_attempt(connection: apsw.Connection, run: Run, attempt: Attempt, *, settlement_id: str, now_ms: int) -> None:

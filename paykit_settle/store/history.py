@@ -1,10 +1,9 @@
 """What is known of past runs: found by id, listed by day, and read whole for those who ask why. Reads only."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date as Date
 from datetime import timedelta
-from typing import Any
 
 import apsw
 
@@ -19,6 +18,7 @@ from paykit_settle.store.evidence import (
     stored_windows,
 )
 from paykit_settle.store.queries import load_queries
+from paykit_settle.store.rows import one, rows
 from paykit_settle.store.runs import Attempt, Run, attempts_of, run_by_day, select_runs
 
 _SQL = load_queries("runs.sql")
@@ -102,9 +102,9 @@ class OutstandingRow:
 def find_run(connection: apsw.Connection, identity: str) -> Run:
     """The run of a run's or a settlement's id; `RunNotFound`, or `InvalidRequest` when several accounts share it."""
     if identity.startswith("run_") and identity[4:].isascii() and identity[4:].isdecimal():
-        found = select_runs(connection, "run_by_id", (int(identity[4:][:18]),))
+        found = select_runs(connection, "run_by_number", number=int(identity[4:][:18]))
     else:
-        found = select_runs(connection, "run_by_settlement", (identity,))
+        found = select_runs(connection, "run_by_settlement", settlement_id=identity)
     if not found:
         raise RunNotFound(f"there is no run and no settlement {identity!r:.80}")
     if len(found) > 1:
@@ -115,82 +115,48 @@ def find_run(connection: apsw.Connection, identity: str) -> Run:
 
 def read_history(connection: apsw.Connection, run: Run) -> History:
     """Everything about the run, in one state of the database."""
-    journal = connection.execute(_SQL["journal_of"], (run.tenant, f"{run.date.isoformat()} {run.account}")).fetchone()
-    entries: list[Any] = connection.execute(_SQL["entries_of"], (journal[0],)).fetchall() if journal else []
+    key = f"{run.date.isoformat()} {run.account}"
+    journal = one(connection, _SQL["journal_of"], tenant=run.tenant, key=key)
+    entries = rows(connection, _SQL["entries_of"], journal=journal["id"]) if journal else []
     return History(
         run=run,
         attempts=attempts_of(connection, run.number),
-        resolutions=[
-            Resolution(
-                attempt=attempt,
-                decision=decision,
-                settlement_id=settlement_id,
-                reason=reason,
-                decided_by=decided_by,
-                decided_at_ms=decided_at_ms,
-            )
-            for attempt, decision, settlement_id, reason, decided_by, decided_at_ms in connection.execute(
-                _SQL["resolutions"], (run.number,)
-            )
-        ],
+        resolutions=[Resolution(**row) for row in rows(connection, _SQL["resolutions"], run=run.number)],
         windows=stored_windows(connection, run.number, run.pull),
         pages=_page_digests(connection, run),
         late_rows=[
-            (str(period), str(identity)) for period, identity in connection.execute(_SQL["late_rows_of"], (run.number,))
+            (row["period"], row["transaction_id"]) for row in rows(connection, _SQL["late_rows_of"], run=run.number)
         ],
-        entries=[
-            BookedEntry(
-                account=account,
-                currency=currency,
-                amount=amount,
-                balance_before=before,
-                balance_after=after,
-                details=details,
-            )
-            for account, currency, amount, before, after, details in entries
-        ],
-        recorded_at_ms=journal[4] if journal else None,
+        entries=[BookedEntry(**row) for row in entries],
+        recorded_at_ms=journal["recorded_at_ms"] if journal else None,
     )
 
 
 def _page_digests(connection: apsw.Connection, run: Run) -> list[PageDigest]:
-    rows: Iterable[Any] = connection.execute(_SQL["page_digests"], (run.number, run.pull))
     return [
-        PageDigest(
-            period=period,
-            number=number,
-            row_count=row_count,
-            body_sha256=body_sha256,
-            chain_sha256=chain_sha256,
-            received_at_ms=received_at_ms,
-            has_more=bool(has_more),
-            is_kept=bool(is_kept),
-            window=window,
-        )
-        for period, number, row_count, body_sha256, chain_sha256, received_at_ms, has_more, is_kept, window in rows
+        PageDigest(**row | {"has_more": bool(row["has_more"]), "is_kept": bool(row["is_kept"])})
+        for row in rows(connection, _SQL["page_digests"], run=run.number, pull=run.pull)
     ]
 
 
 def evidence_pages(connection: apsw.Connection, run: Run) -> Iterator[tuple[str, StoredPage]]:
     """Every page of the run's last pull with the day it was asked for, in order of day and page."""
-    digests = connection.execute(_SQL["page_digests"], (run.number, run.pull)).fetchall()
-    for period in sorted({str(digest[0]) for digest in digests}):
+    for period in sorted({page.period for page in _page_digests(connection, run)}):
         for page in stored_pages(connection, run.number, run.pull, period):
             yield period, page
 
 
 def day_spans(connection: apsw.Connection, run: Run) -> dict[str, tuple[int, int]]:
     """The windows, in unix seconds, of the days that the run's last pull read: its own, and those it listed again."""
-    digests = connection.execute(_SQL["page_digests"], (run.number, run.pull)).fetchall()
-    days = {str(digest[0]) for digest in digests} | {run.date.isoformat()}
+    days = {page.period for page in _page_digests(connection, run)} | {run.date.isoformat()}
     found = (run_by_day(connection, run.account, Date.fromisoformat(day)) for day in days)
     return {day.date.isoformat(): (day.window_start_s, day.window_end_s) for day in found if day is not None}
 
 
 def page_keys(connection: apsw.Connection, run: Run) -> tuple[list[tuple[str, int]], int]:
     """The pages of the run's last pull, as (day it was asked for, number), in order; and how many were pruned."""
-    rows: list[Any] = connection.execute(_SQL["page_digests"], (run.number, run.pull)).fetchall()
-    return [(row[0], row[1]) for row in rows], sum(not row[7] for row in rows)
+    pages = _page_digests(connection, run)
+    return [(page.period, page.number) for page in pages], sum(not page.is_kept for page in pages)
 
 
 def page_rows(connection: apsw.Connection, run: Run, period: str, number: int) -> list[BalanceTransaction]:
@@ -215,7 +181,16 @@ def list_runs(
     if before is not None:
         earlier = find_run(connection, before)
         cursor = (earlier.date.isoformat(), earlier.number)
-    found = select_runs(connection, "list_runs", (account, first, last, *cursor, limit + 1))
+    found = select_runs(
+        connection,
+        "list_runs",
+        account=account,
+        first=first,
+        last=last,
+        before_date=cursor[0],
+        before_number=cursor[1],
+        limit=limit + 1,
+    )
     return found[:limit], len(found) > limit
 
 
@@ -229,16 +204,5 @@ def missing_days(runs: Sequence[Run], first: Date, last: Date) -> list[Date]:
 def outstanding_rows(connection: apsw.Connection, *, account: str = "", as_of: Date) -> list[OutstandingRow]:
     """The rows that were owed at the end of that day, by currency and age."""
     end_ms = (as_of.toordinal() + 1 - _EPOCH.toordinal()) * 86_400_000
-    rows = connection.execute(_SQL["outstanding_rows"], (account, as_of.isoformat(), end_ms))
-    return [
-        OutstandingRow(
-            account=owner,
-            transaction_id=identity,
-            period=Date.fromisoformat(period),
-            type=kind,
-            currency=currency,
-            amount=amount,
-            fee=fee,
-        )
-        for owner, identity, period, kind, currency, amount, fee in rows
-    ]
+    found = rows(connection, _SQL["outstanding_rows"], account=account, as_of=as_of.isoformat(), end_ms=end_ms)
+    return [OutstandingRow(**row | {"period": Date.fromisoformat(row["period"])}) for row in found]

@@ -5,10 +5,9 @@ allowed transitions. Functions here take the connection of a unit of work; they 
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date as Date
-from typing import Any
 
 import apsw
 import msgspec
@@ -17,6 +16,7 @@ from paykit_settle.errors import InvalidRequest, InvariantViolated, ProcessorRej
 from paykit_settle.lifecycle import Event, State, next_state
 from paykit_settle.models import Settlement
 from paykit_settle.store.queries import load_queries
+from paykit_settle.store.rows import change, rows
 from paykit_settle.window import Window
 
 _SQL = load_queries("runs.sql")
@@ -45,6 +45,11 @@ class Run:
     error_detail: str | None
     created_at_ms: int
     changed_at_ms: int
+    processor_url: str | None = None
+    key_mode: str | None = None
+    terms: str | None = None
+    rates_given: bytes | None = None
+    indexed_pull: int | None = None
 
     @property
     def id(self) -> str:
@@ -127,22 +132,19 @@ def claim(connection: apsw.Connection, wanted: ClaimRequest, *, is_alive: Callab
 
 def _insert(connection: apsw.Connection, wanted: ClaimRequest) -> Run:
     _refuse_overlap(connection, wanted)
-    connection.execute(
+    change(
+        connection,
         _SQL["insert_run"],
-        (
-            wanted.account,
-            wanted.date.isoformat(),
-            wanted.tenant,
-            wanted.settlement_currency,
-            wanted.zone,
-            wanted.window.start_unix_s,
-            wanted.window.end_unix_s,
-            wanted.now_ms,
-            wanted.owner,
-            wanted.requested_by,
-            wanted.now_ms,
-            wanted.now_ms,
-        ),
+        account=wanted.account,
+        date=wanted.date.isoformat(),
+        tenant=wanted.tenant,
+        settlement_currency=wanted.settlement_currency,
+        zone=wanted.zone,
+        window_start_s=wanted.window.start_unix_s,
+        window_end_s=wanted.window.end_unix_s,
+        owner=wanted.owner,
+        requested_by=wanted.requested_by,
+        now_ms=wanted.now_ms,
     )
     return run_by_number(connection, connection.last_insert_rowid())
 
@@ -150,7 +152,8 @@ def _insert(connection: apsw.Connection, wanted: ClaimRequest) -> Run:
 def _refuse_overlap(connection: apsw.Connection, wanted: ClaimRequest) -> None:
     start, end = wanted.window.start_unix_s, wanted.window.end_unix_s
     day = wanted.date.isoformat()
-    for other in select_runs(connection, "overlapping_run", (wanted.account, day, end, start)):
+    overlapping = select_runs(connection, "overlapping_run", account=wanted.account, date=day, start_s=start, end_s=end)
+    for other in overlapping:
         raise InvalidRequest(
             f"the window of {day} in {wanted.zone} overlaps that of {other.date} in {other.zone} ({other.id})"
         )
@@ -167,8 +170,8 @@ def _take_over(connection: apsw.Connection, run: Run, wanted: ClaimRequest, *, f
     if run.state is State.REJECTED:
         state = next_state(run.state, Event.RETRY_REJECTED)
         # What the rejected attempt had taken in is free again: its pull starts anew.
-        connection.execute(_SQL["forget_late_rows"], (run.number,))
-        connection.execute(_SQL["forget_outstanding"], (run.number,))
+        change(connection, _SQL["forget_late_rows"], run=run.number)
+        change(connection, _SQL["forget_outstanding"], run=run.number)
         attempt, pull, started = attempt + 1, pull + 1, wanted.now_ms
     elif frozen:
         state = next_state(run.state, Event.CLAIM_FROZEN)
@@ -177,23 +180,22 @@ def _take_over(connection: apsw.Connection, run: Run, wanted: ClaimRequest, *, f
         # Rows that were refused, a cursor that was, or a pull of long ago: read again from the start; else it goes on.
         if run.error_code in ("run_refused", "processor_rejected") or wanted.now_ms - started > wanted.pull_age_max_ms:
             pull, started = pull + 1, wanted.now_ms
-    connection.execute(
+    change(
+        connection,
         _SQL["claim_run"],
-        (
-            wanted.owner,
-            state,
-            wanted.settlement_currency,
-            run.tenant if frozen else wanted.tenant,
-            zone,
-            start,
-            end,
-            attempt,
-            pull,
-            started,
-            wanted.requested_by,
-            wanted.now_ms,
-            run.number,
-        ),
+        owner=wanted.owner,
+        state=state,
+        settlement_currency=wanted.settlement_currency,
+        tenant=run.tenant if frozen else wanted.tenant,
+        zone=zone,
+        window_start_s=start,
+        window_end_s=end,
+        attempt=attempt,
+        pull=pull,
+        pull_started_at_ms=started,
+        requested_by=wanted.requested_by,
+        now_ms=wanted.now_ms,
+        number=run.number,
     )
     return run_by_number(connection, run.number)
 
@@ -210,40 +212,47 @@ def move(
 ) -> Run:
     """The run after the event; `RunInProgress` if another owner has taken it since, and then nothing changes."""
     code, detail = error or (None, None)
-    state = next_state(run.state, event)
-    before = connection.total_changes()
-    connection.execute(
+    moved = change(
+        connection,
         _SQL["move_run"],
-        (state, settlement_id, code, detail, now_ms, int(release), run.number, run.owner, run.state),
+        state=next_state(run.state, event),
+        settlement_id=settlement_id,
+        error_code=code,
+        error_detail=detail,
+        now_ms=now_ms,
+        release=int(release),
+        number=run.number,
+        owner=run.owner,
+        state_before=run.state,
     )
-    if connection.total_changes() == before:
+    if not moved:
         raise RunInProgress(f"{run.id} was taken over by another process")
     return run_by_number(connection, run.number)
 
 
 def run_by_day(connection: apsw.Connection, account: str, day: Date) -> Run | None:
     """The run of that account and day, if there is one."""
-    return next(iter(select_runs(connection, "run_by_day", (account, day.isoformat()))), None)
+    return next(iter(select_runs(connection, "run_by_day", account=account, date=day.isoformat())), None)
 
 
 def run_by_number(connection: apsw.Connection, number: int) -> Run:
     """The run of that number, which must exist."""
-    return select_runs(connection, "run_by_id", (number,))[0]
+    return select_runs(connection, "run_by_number", number=number)[0]
 
 
 def unfinished_runs(connection: apsw.Connection) -> list[Run]:
     """The runs that something may have cut off: pulling, frozen or unknown, in order of their day."""
-    return select_runs(connection, "unfinished_runs", ())
+    return select_runs(connection, "unfinished_runs")
 
 
 def posted_days(connection: apsw.Connection, account: str, first: Date, before: Date) -> list[Run]:
     """The posted runs of an account from one day up to, not including, another."""
-    return select_runs(connection, "posted_days", (account, first.isoformat(), before.isoformat()))
+    return select_runs(connection, "posted_days", account=account, first=first.isoformat(), before=before.isoformat())
 
 
 def attempt_of(connection: apsw.Connection, run: int, number: int) -> Attempt | None:
     """What that attempt froze; None while it is pulled."""
-    return next(iter(_attempts(connection, "attempt", (run, number))), None)
+    return next(iter(_attempts(connection, "attempt", run=run, number=number)), None)
 
 
 def current_attempt(connection: apsw.Connection, run: Run) -> Attempt:
@@ -256,28 +265,25 @@ def current_attempt(connection: apsw.Connection, run: Run) -> Attempt:
 
 def attempts_of(connection: apsw.Connection, run: int) -> list[Attempt]:
     """All frozen attempts of a run, oldest first."""
-    return _attempts(connection, "attempts", (run,))
+    return _attempts(connection, "attempts", run=run)
 
 
-def select_runs(connection: apsw.Connection, query: str, arguments: Sequence[str | int]) -> list[Run]:
-    """The runs that a query of `runs.sql` gives: all columns of the table, in its order."""
-    rows = connection.execute(_SQL[query], tuple(arguments))
-    return [Run(**_named(Run, row)) for row in rows]
+def select_runs(connection: apsw.Connection, query: str, **parameters: object) -> list[Run]:
+    """The runs that a query of `runs.sql` gives, which selects the columns of `run_columns`."""
+    return [
+        Run(**row | {"date": Date.fromisoformat(row["date"]), "state": State(row["state"])})
+        for row in rows(connection, _SQL[query], **parameters)
+    ]
 
 
-def _attempts(connection: apsw.Connection, query: str, arguments: Sequence[str | int]) -> list[Attempt]:
-    rows = connection.execute(_SQL[query], tuple(arguments))
-    return [Attempt(**_named(Attempt, row[1:])) for row in rows]
-
-
-def _named(kind: type, row: Sequence[object]) -> dict[str, Any]:
-    """A row's columns under the names of the record, which lists them in the table's order."""
-    values: dict[str, Any] = dict(zip(kind.__slots__, row, strict=True))  # type: ignore[attr-defined]  # both records have slots
-    if kind is Run:
-        values |= {"date": Date.fromisoformat(str(values["date"])), "state": State(str(values["state"]))}
-    else:
-        values |= {
-            "settlement": msgspec.json.decode(str(values["settlement"]), type=Settlement),
-            "scales": json.loads(str(values["scales"])),
-        }
-    return values
+def _attempts(connection: apsw.Connection, query: str, **parameters: object) -> list[Attempt]:
+    return [
+        Attempt(
+            **row
+            | {
+                "settlement": msgspec.json.decode(row["settlement"], type=Settlement),
+                "scales": json.loads(row["scales"]),
+            }
+        )
+        for row in rows(connection, _SQL[query], **parameters)
+    ]

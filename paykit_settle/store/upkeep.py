@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from datetime import date as Date
 from datetime import timedelta
-from typing import Any
 
 import apsw
 
@@ -13,6 +12,7 @@ from paykit_settle.store.evidence import own_rows, stored_page
 from paykit_settle.store.freezing import book_attempt, end_attempt, next_attempt
 from paykit_settle.store.packing import pack_ids
 from paykit_settle.store.queries import load_queries
+from paykit_settle.store.rows import change, rows
 from paykit_settle.store.runs import Run, attempt_of, run_by_number
 from paykit_settle.wire import settlement_key
 
@@ -45,13 +45,21 @@ def resolve(
         raise InvalidRequest(f"{run.id} is {run.state}: only an unknown run that nobody works on can be resolved")
     posted = settlement_id is not None
     decision = "posted" if posted else "absent"
-    connection.execute(
-        _SQL["insert_resolution"],
-        (run.number, run.attempt, decision, settlement_id, reason, decided_by, now_ms),
-    )
+    made = {"settlement_id": settlement_id, "reason": reason, "decided_by": decided_by, "now_ms": now_ms}
+    change(connection, _SQL["insert_resolution"], run=run.number, attempt=run.attempt, decision=decision, **made)
     state = next_state(run.state, Event.ACCEPT if posted else Event.DECLARE_ABSENT)
     code, detail = (None, None) if posted else ("outcome_unknown", f"absent, says {decided_by}: {reason}")
-    connection.execute(_SQL["resolve_run"], (state, settlement_id, code, detail, now_ms, run.number, run.owner))
+    change(
+        connection,
+        _SQL["resolve_run"],
+        state=state,
+        settlement_id=settlement_id,
+        error_code=code,
+        error_detail=detail,
+        now_ms=now_ms,
+        number=run.number,
+        owner=run.owner,
+    )
     end_attempt(
         connection,
         run,
@@ -73,9 +81,16 @@ def write_off(
     connection: apsw.Connection, account: str, transaction_id: str, *, reason: str, by: str, now_ms: int
 ) -> None:
     """Takes an owed row of a posted day out of the register, for good; `RunNotFound` when there is none."""
-    before = connection.total_changes()
-    connection.execute(_SQL["write_off"], (now_ms, by, reason, account, transaction_id))
-    if connection.total_changes() == before:
+    written = change(
+        connection,
+        _SQL["write_off"],
+        now_ms=now_ms,
+        by=by,
+        reason=reason,
+        account=account,
+        transaction_id=transaction_id,
+    )
+    if not written:
         raise RunNotFound(f"{account} has no outstanding row {transaction_id!r:.80} of a posted day")
 
 
@@ -85,8 +100,8 @@ def prune(connection: apsw.Connection, *, today: Date, older_than_days: int) -> 
     Never touches a run that is not posted, nor a day that a later run may list again.
     """
     before = today - timedelta(days=older_than_days)
-    rows: list[Any] = connection.execute(_SQL["prunable_pages"], (before.isoformat(), PRUNE_BATCH)).fetchall()
-    for key in rows:
-        ids = [row.id for row in own_rows(stored_page(connection, *key)) if row.status == "available"]
-        connection.execute(_SQL["prune_page"], (pack_ids(ids), *key))
-    return len(rows)
+    pages = rows(connection, _SQL["prunable_pages"], before=before.isoformat(), limit=PRUNE_BATCH)
+    for key in pages:
+        ids = [row.id for row in own_rows(stored_page(connection, **key)) if row.status == "available"]
+        change(connection, _SQL["prune_page"], available_ids=pack_ids(ids), **key)
+    return len(pages)

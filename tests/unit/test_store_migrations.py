@@ -113,4 +113,5 @@ def test_every_named_query_is_a_statement_of_this_schema(file_name: str, tmp_pat
             assert sql.endswith(";"), name
             plan = f"EXPLAIN {sql}" if not sql.upper().lstrip("- \n").startswith("PRAGMA") else sql
             wanted = max([int(number) for number in re.findall(r"\?(\d+)", sql)], default=0) or sql.count("?")
-            connection.execute(plan, [None] * wanted).fetchall()
+            named = dict.fromkeys(re.findall(r"(?<!:):(\w+)", sql))
+            connection.execute(plan, named or [None] * wanted).fetchall()

@@ -1,178 +1,202 @@
--- The queries of runs. Each begins with a line `-- name: NAME`.
+-- The queries of runs. Each begins with a line `-- name: NAME`; parameters and columns go by name.
+
+-- part: run_columns
+runs.id AS number, runs.account, runs.date, runs.tenant, runs.state, runs.settlement_currency, runs.zone,
+    runs.window_start_s, runs.window_end_s, runs.attempt, runs.pull, runs.pull_started_at_ms, runs.owner,
+    runs.requested_by, runs.settlement_id, runs.error_code, runs.error_detail, runs.created_at_ms, runs.changed_at_ms,
+    runs.processor_url, runs.key_mode, runs.terms, runs.rates_given, runs.indexed_pull
+
+-- part: attempt_columns
+number, pull, idempotency_key, body, body_sha256, settlement, rates_body, scales, evidence_sha256, program,
+    frozen_at_ms, sent_at_ms, ended_at_ms, outcome, detail, settlement_id, status
+
+-- part: page_columns
+period, number, window, cursor, last_id, row_count, has_more, window_start_s, window_end_s, asked_start_s, asked_end_s,
+    is_needed, body, available_ids, body_sha256, chain_sha256, received_at_ms
 
 -- name: run_by_day
-SELECT * FROM runs WHERE account = ? AND date = ?;
+SELECT {run_columns} FROM runs WHERE account = :account AND date = :date;
 
--- name: run_by_id
-SELECT * FROM runs WHERE id = ?;
+-- name: run_by_number
+SELECT {run_columns} FROM runs WHERE id = :number;
 
 -- name: run_by_settlement
-SELECT * FROM runs WHERE settlement_id = ? ORDER BY id DESC;
+SELECT {run_columns} FROM runs WHERE settlement_id = :settlement_id ORDER BY id DESC;
 
 -- name: insert_run
 INSERT INTO runs (account, date, tenant, state, settlement_currency, zone, window_start_s, window_end_s, attempt, pull,
                   pull_started_at_ms, owner, requested_by, created_at_ms, changed_at_ms)
-VALUES (?, ?, ?, 'pulling', ?, ?, ?, ?, 1, 1, ?, ?, ?, ?, ?);
+VALUES (:account, :date, :tenant, 'pulling', :settlement_currency, :zone, :window_start_s, :window_end_s, 1, 1,
+        :now_ms, :owner, :requested_by, :now_ms, :now_ms);
 
 -- name: overlapping_run
 -- A run of the account whose window shares an instant with this one.
-SELECT * FROM runs WHERE account = ? AND date <> ? AND window_start_s < ? AND window_end_s > ? ORDER BY date LIMIT 1;
+SELECT {run_columns} FROM runs
+WHERE account = :account AND date <> :date AND window_start_s < :end_s AND window_end_s > :start_s ORDER BY date LIMIT 1;
 
 -- name: claim_run
 -- Takes a run over, from the state and owner that were read in this very transaction.
 UPDATE runs
-SET owner = ?1, state = ?2, settlement_currency = ?3, tenant = ?4, zone = ?5, window_start_s = ?6, window_end_s = ?7,
-    attempt = ?8, pull = ?9, pull_started_at_ms = ?10, requested_by = ?11, changed_at_ms = ?12,
+SET owner = :owner, state = :state, settlement_currency = :settlement_currency, tenant = :tenant, zone = :zone,
+    window_start_s = :window_start_s, window_end_s = :window_end_s, attempt = :attempt, pull = :pull,
+    pull_started_at_ms = :pull_started_at_ms, requested_by = :requested_by, changed_at_ms = :now_ms,
     error_code = NULL, error_detail = NULL
-WHERE id = ?13;
+WHERE id = :number;
 
 -- name: move_run
 -- Every change of state is conditional on the owner and the state that the caller believes in.
 UPDATE runs
-SET state = ?1, settlement_id = coalesce(?2, settlement_id), error_code = ?3, error_detail = ?4, changed_at_ms = ?5,
-    owner = CASE WHEN ?6 THEN NULL ELSE owner END
-WHERE id = ?7 AND owner = ?8 AND state = ?9;
-
--- name: release_run
-UPDATE runs SET owner = NULL WHERE id = ? AND owner = ?;
+SET state = :state, settlement_id = coalesce(:settlement_id, settlement_id), error_code = :error_code,
+    error_detail = :error_detail, changed_at_ms = :now_ms, owner = CASE WHEN :release THEN NULL ELSE owner END
+WHERE id = :number AND owner = :owner AND state = :state_before;
 
 -- name: resolve_run
-UPDATE runs SET state = ?, settlement_id = coalesce(?, settlement_id), error_code = ?, error_detail = ?,
-    changed_at_ms = ?, owner = NULL
-WHERE id = ? AND state = 'unknown' AND owner IS ?;
+UPDATE runs
+SET state = :state, settlement_id = coalesce(:settlement_id, settlement_id), error_code = :error_code,
+    error_detail = :error_detail, changed_at_ms = :now_ms, owner = NULL
+WHERE id = :number AND state = 'unknown' AND owner IS :owner;
 
 -- name: next_attempt
-UPDATE runs SET attempt = ?, changed_at_ms = ? WHERE id = ? AND owner IS ? AND attempt = ?;
+UPDATE runs SET attempt = :attempt + 1, changed_at_ms = :now_ms
+WHERE id = :number AND owner IS :owner AND attempt = :attempt;
 
 -- name: unfinished_runs
-SELECT * FROM runs WHERE state IN ('pulling', 'frozen', 'unknown') ORDER BY date, account;
+SELECT {run_columns} FROM runs WHERE state IN ('pulling', 'frozen', 'unknown') ORDER BY date, account;
 
 -- name: posted_days
 -- The posted days of an account in a span of dates, oldest first.
-SELECT * FROM runs WHERE account = ? AND state = 'posted' AND date >= ? AND date < ? ORDER BY date;
+SELECT {run_columns} FROM runs
+WHERE account = :account AND state = 'posted' AND date >= :first AND date < :before ORDER BY date;
 
 -- name: oldest_outstanding
 -- A row that a rejected run holds is owed all the same: that run has not settled it.
-SELECT min(outstanding.period)
+SELECT min(outstanding.period) AS period
 FROM outstanding
 LEFT JOIN late_rows USING (account, transaction_id)
 LEFT JOIN runs AS holder ON holder.id = late_rows.run AND holder.state <> 'rejected'
-WHERE outstanding.account = ? AND outstanding.period < ? AND holder.id IS NULL
+WHERE outstanding.account = :account AND outstanding.period < :before AND holder.id IS NULL
     AND outstanding.written_off_ms IS NULL;
 
 -- name: oldest_page
 -- Of all its pulls: a rejected attempt may have been the only one to know what an earlier day still owes.
-SELECT min(period) FROM pages WHERE run = ?;
+SELECT min(period) AS period FROM pages WHERE run = :run;
 
 -- name: insert_attempt
 INSERT INTO attempts (run, number, pull, idempotency_key, body, body_sha256, settlement, rates_body, scales,
                       evidence_sha256, program, frozen_at_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (:run, :number, :pull, :idempotency_key, :body, :body_sha256, :settlement, :rates_body, :scales,
+        :evidence_sha256, :program, :now_ms);
 
 -- name: copy_attempt
 -- The same settlement under the next key: the processor forgot the last one, or never took it.
 INSERT INTO attempts (run, number, pull, idempotency_key, body, body_sha256, settlement, rates_body, scales,
                       evidence_sha256, program, frozen_at_ms)
-SELECT run, number + 1, pull, ?1, body, body_sha256, settlement, rates_body, scales, evidence_sha256, program, ?2
-FROM attempts WHERE run = ?3 AND number = ?4;
+SELECT run, number + 1, pull, :idempotency_key, body, body_sha256, settlement, rates_body, scales, evidence_sha256,
+       program, :now_ms
+FROM attempts WHERE run = :run AND number = :number;
 
 -- name: attempt
-SELECT * FROM attempts WHERE run = ? AND number = ?;
+SELECT {attempt_columns} FROM attempts WHERE run = :run AND number = :number;
 
 -- name: attempts
-SELECT * FROM attempts WHERE run = ? ORDER BY number;
+SELECT {attempt_columns} FROM attempts WHERE run = :run ORDER BY number;
 
 -- name: mark_sent
 -- The time of the first send that may have been taken: one that certainly failed counts no more.
 UPDATE attempts
-SET sent_at_ms = CASE WHEN outcome = 'failed' THEN ?1 ELSE coalesce(sent_at_ms, ?1) END,
+SET sent_at_ms = CASE WHEN outcome = 'failed' THEN :now_ms ELSE coalesce(sent_at_ms, :now_ms) END,
     outcome = NULL, detail = NULL, ended_at_ms = NULL
-WHERE run = ?2 AND number = ?3;
+WHERE run = :run AND number = :number;
 
 -- name: end_attempt
 UPDATE attempts
-SET outcome = ?, detail = ?, settlement_id = coalesce(?, settlement_id), status = coalesce(?, status), ended_at_ms = ?
-WHERE run = ? AND number = ?;
+SET outcome = :outcome, detail = :detail, settlement_id = coalesce(:settlement_id, settlement_id),
+    status = coalesce(:status, status), ended_at_ms = :now_ms
+WHERE run = :run AND number = :number;
 
 -- name: insert_page
 INSERT INTO pages (run, pull, period, number, window, cursor, last_id, row_count, has_more, window_start_s, window_end_s,
                    body, body_sha256, chain_sha256, received_at_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (:run, :pull, :period, :number, :window, :cursor, :last_id, :row_count, :has_more, :window_start_s,
+        :window_end_s, :body, :body_sha256, :chain_sha256, :received_at_ms);
 
 -- name: last_chain
-SELECT chain_sha256 FROM pages WHERE run = ? AND pull = ? AND period = ? AND number = ?;
+SELECT chain_sha256 FROM pages WHERE run = :run AND pull = :pull AND period = :period AND number = :number;
 
 -- name: forget_windows
-DELETE FROM windows WHERE run = ? AND pull = ? AND period = ?;
+DELETE FROM windows WHERE run = :run AND pull = :pull AND period = :period;
 
 -- name: insert_window
-INSERT INTO windows (run, pull, period, number, start_s, end_s, serial_reason) VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT INTO windows (run, pull, period, number, start_s, end_s, serial_reason)
+VALUES (:run, :pull, :period, :number, :start_s, :end_s, :serial_reason);
 
 -- name: windows
-SELECT period, number, start_s, end_s, serial_reason FROM windows WHERE run = ? AND pull = ?
+SELECT period, number, start_s, end_s, serial_reason FROM windows WHERE run = :run AND pull = :pull
 ORDER BY period, start_s;
 
 -- name: pages
 -- The pages of one period in the order they came.
-SELECT * FROM pages WHERE run = ? AND pull = ? AND period = ? AND number > ? ORDER BY number LIMIT ?;
+SELECT {page_columns} FROM pages WHERE run = :run AND pull = :pull AND period = :period AND number > :after
+ORDER BY number LIMIT :limit;
 
 -- name: page_digests
-SELECT period, number, row_count, body_sha256, chain_sha256, received_at_ms, has_more, body IS NOT NULL, window
-FROM pages WHERE run = ? AND pull = ? ORDER BY period, number;
+SELECT period, number, row_count, body_sha256, chain_sha256, received_at_ms, has_more, body IS NOT NULL AS is_kept, window
+FROM pages WHERE run = :run AND pull = :pull ORDER BY period, number;
 
 -- name: insert_outstanding
 INSERT INTO outstanding (account, transaction_id, period, type, currency, amount, fee, seen_by_run, seen_at_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (:account, :transaction_id, :period, :type, :currency, :amount, :fee, :run, :now_ms)
 ON CONFLICT (account, transaction_id) DO NOTHING;
 
 -- name: forget_outstanding
 -- A rejected attempt is pulled again: what it had registered of its own day comes from its next pull. Earlier days go on
 -- owing what it found there.
-DELETE FROM outstanding WHERE seen_by_run = ?1 AND period = (SELECT date FROM runs WHERE id = ?1) AND written_off_ms IS NULL;
+DELETE FROM outstanding
+WHERE seen_by_run = :run AND period = (SELECT date FROM runs WHERE id = :run) AND written_off_ms IS NULL;
 
 -- name: insert_late_row
-INSERT INTO late_rows (account, transaction_id, period, run) VALUES (?, ?, ?, ?);
+INSERT INTO late_rows (account, transaction_id, period, run) VALUES (:account, :transaction_id, :period, :run);
 
 -- name: late_rows_of_day
 -- The rows of a day that runs have taken in since, and the pull in which each of those runs read them.
-SELECT late_rows.transaction_id, runs.id, runs.pull FROM late_rows JOIN runs ON runs.id = late_rows.run
-WHERE late_rows.account = ? AND late_rows.period = ? ORDER BY runs.id;
+SELECT late_rows.transaction_id, runs.id AS run, runs.pull FROM late_rows JOIN runs ON runs.id = late_rows.run
+WHERE late_rows.account = :account AND late_rows.period = :period ORDER BY runs.id;
 
 -- name: written_off_ids
-SELECT transaction_id FROM outstanding WHERE account = ? AND period = ? AND written_off_ms IS NOT NULL;
+SELECT transaction_id FROM outstanding
+WHERE account = :account AND period = :period AND written_off_ms IS NOT NULL;
 
 -- name: taken_late_rows
 -- Which of these rows another run has, or a person wrote off, since they were read.
-SELECT wanted.value FROM json_each(?2) AS wanted JOIN late_rows ON late_rows.account = ?1
+SELECT wanted.value AS transaction_id FROM json_each(:ids) AS wanted JOIN late_rows ON late_rows.account = :account
     AND late_rows.transaction_id = wanted.value
 UNION ALL
-SELECT wanted.value FROM json_each(?2) AS wanted JOIN outstanding ON outstanding.account = ?1
+SELECT wanted.value FROM json_each(:ids) AS wanted JOIN outstanding ON outstanding.account = :account
     AND outstanding.transaction_id = wanted.value AND outstanding.written_off_ms IS NOT NULL;
 
 -- name: forget_late_rows
-DELETE FROM late_rows WHERE run = ?;
+DELETE FROM late_rows WHERE run = :run;
 
 -- name: insert_resolution
 INSERT INTO resolutions (run, attempt, decision, settlement_id, reason, decided_by, decided_at_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?);
+VALUES (:run, :attempt, :decision, :settlement_id, :reason, :decided_by, :now_ms);
 
 -- name: resolutions
-SELECT attempt, decision, settlement_id, reason, decided_by, decided_at_ms FROM resolutions WHERE run = ?
+SELECT attempt, decision, settlement_id, reason, decided_by, decided_at_ms FROM resolutions WHERE run = :run
 ORDER BY attempt;
 
 -- name: list_runs
 -- Runs before a cursor (date, number), newest day first; empty filters match all.
-SELECT * FROM runs
-WHERE (?1 = '' OR account = ?1) AND (?2 = '' OR date >= ?2) AND (?3 = '' OR date <= ?3)
-    AND (date, id) < (?4, ?5)
-ORDER BY date DESC, id DESC LIMIT ?6;
+SELECT {run_columns} FROM runs
+WHERE (:account = '' OR account = :account) AND (:first = '' OR date >= :first) AND (:last = '' OR date <= :last)
+    AND (date, id) < (:before_date, :before_number)
+ORDER BY date DESC, id DESC LIMIT :limit;
 
 -- name: journal_of
-SELECT id, tenant, key, event_at_ms, recorded_at_ms FROM journals
-WHERE tenant = ? AND operation = 'settlement' AND key = ?;
+SELECT id, recorded_at_ms FROM journals WHERE tenant = :tenant AND operation = 'settlement' AND key = :key;
 
 -- name: entries_of
-SELECT account, currency, amount, balance_before, balance_after, details FROM entries WHERE journal = ?
+SELECT account, currency, amount, balance_before, balance_after, details FROM entries WHERE journal = :journal
 ORDER BY position;
 
 -- name: outstanding_rows
@@ -182,34 +206,36 @@ SELECT outstanding.account, outstanding.transaction_id, outstanding.period, outs
        outstanding.amount, outstanding.fee
 FROM outstanding
 LEFT JOIN late_rows USING (account, transaction_id)
-LEFT JOIN runs AS taken ON taken.id = late_rows.run AND taken.date <= ?2 AND taken.state <> 'rejected'
-WHERE (?1 = '' OR outstanding.account = ?1) AND outstanding.period <= ?2 AND taken.id IS NULL
-    AND (outstanding.written_off_ms IS NULL OR outstanding.written_off_ms >= ?3)
+LEFT JOIN runs AS taken ON taken.id = late_rows.run AND taken.date <= :as_of AND taken.state <> 'rejected'
+WHERE (:account = '' OR outstanding.account = :account) AND outstanding.period <= :as_of AND taken.id IS NULL
+    AND (outstanding.written_off_ms IS NULL OR outstanding.written_off_ms >= :end_ms)
 ORDER BY outstanding.currency, outstanding.period, outstanding.account, outstanding.transaction_id;
 
 -- name: write_off
 -- Of a posted day only: one that is pulled anew (a rejected one, tried again) settles its rows as they are then.
-UPDATE outstanding SET written_off_ms = ?1, written_off_by = ?2, reason = ?3
-WHERE account = ?4 AND transaction_id = ?5 AND written_off_ms IS NULL
+UPDATE outstanding SET written_off_ms = :now_ms, written_off_by = :by, reason = :reason
+WHERE account = :account AND transaction_id = :transaction_id AND written_off_ms IS NULL
     AND NOT EXISTS (SELECT 1 FROM late_rows JOIN runs ON runs.id = late_rows.run AND runs.state <> 'rejected'
-                    WHERE late_rows.account = ?4 AND late_rows.transaction_id = ?5)
-    AND EXISTS (SELECT 1 FROM runs WHERE runs.account = ?4 AND runs.date = outstanding.period AND runs.state = 'posted');
+                    WHERE late_rows.account = :account AND late_rows.transaction_id = :transaction_id)
+    AND EXISTS (SELECT 1 FROM runs
+                WHERE runs.account = :account AND runs.date = outstanding.period AND runs.state = 'posted');
 
 -- name: late_rows_of
-SELECT period, transaction_id FROM late_rows WHERE run = ? ORDER BY period, transaction_id;
+SELECT period, transaction_id FROM late_rows WHERE run = :run ORDER BY period, transaction_id;
 
 -- name: prunable_pages
 -- Pages with a body of posted runs of days before a date, but for days that still owe a row.
 SELECT pages.run, pages.pull, pages.period, pages.number FROM pages
 JOIN runs ON runs.id = pages.run
-WHERE runs.state = 'posted' AND runs.date < ?1 AND pages.body IS NOT NULL
+WHERE runs.state = 'posted' AND runs.date < :before AND pages.body IS NOT NULL
     AND NOT EXISTS (
         SELECT 1 FROM outstanding
         LEFT JOIN late_rows USING (account, transaction_id)
         LEFT JOIN runs AS holder ON holder.id = late_rows.run AND holder.state <> 'rejected'
         WHERE outstanding.account = runs.account AND outstanding.period <= runs.date AND holder.id IS NULL
             AND outstanding.written_off_ms IS NULL)
-ORDER BY pages.run LIMIT ?2;
+ORDER BY pages.run LIMIT :limit;
 
 -- name: prune_page
-UPDATE pages SET body = NULL, available_ids = ? WHERE run = ? AND pull = ? AND period = ? AND number = ?;
+UPDATE pages SET body = NULL, available_ids = :available_ids
+WHERE run = :run AND pull = :pull AND period = :period AND number = :number;

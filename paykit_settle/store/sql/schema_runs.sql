@@ -22,6 +22,11 @@ CREATE TABLE runs (
     error_detail        TEXT,
     created_at_ms       INTEGER NOT NULL,
     changed_at_ms       INTEGER NOT NULL,
+    processor_url TEXT,
+    key_mode TEXT,
+    terms TEXT,
+    rates_given BLOB,
+    indexed_pull INTEGER,
     CONSTRAINT runs_key UNIQUE (account, date)
 ) STRICT;
 
@@ -82,6 +87,9 @@ CREATE TABLE pages (
     body_sha256    TEXT    NOT NULL,
     chain_sha256   TEXT    NOT NULL,
     received_at_ms INTEGER NOT NULL,
+    asked_start_s INTEGER,
+    asked_end_s INTEGER,
+    is_needed INTEGER NOT NULL DEFAULT 1 CONSTRAINT pages_is_needed CHECK (is_needed IN (0, 1)),
     CONSTRAINT pages_key PRIMARY KEY (run, pull, period, number)
 ) STRICT;
 
@@ -99,6 +107,9 @@ CREATE TABLE outstanding (
     written_off_ms  INTEGER,
     written_off_by  TEXT,
     reason          TEXT,
+    available_on_s INTEGER,
+    taken_by_run INTEGER CONSTRAINT outstanding_taken_by_run REFERENCES runs (id),
+    available_run INTEGER CONSTRAINT outstanding_available_run REFERENCES runs (id),
     CONSTRAINT outstanding_key PRIMARY KEY (account, transaction_id)
 ) STRICT;
 
@@ -124,3 +135,122 @@ CREATE TABLE resolutions (
     decided_at_ms INTEGER NOT NULL,
     CONSTRAINT resolutions_key PRIMARY KEY (run, attempt)
 ) STRICT;
+
+-- One row: the key of the digests below, and when this file was put back from a back-up.
+CREATE TABLE database_facts (
+    number         INTEGER PRIMARY KEY CONSTRAINT database_facts_one CHECK (number = 1),
+    digest_key     BLOB    NOT NULL CONSTRAINT database_facts_digest_key CHECK (length(digest_key) = 16),
+    restored_at_ms INTEGER
+) STRICT;
+
+-- An account that is settled here. Its tenant never changes; zone and processor only when a person says so.
+-- `processor_url` and `key_mode` are NULL until the first claim by a program that keeps them. `disagreement` names
+-- what older runs of the account were settled with beside this.
+CREATE TABLE settled_accounts (
+    number        INTEGER PRIMARY KEY,
+    account       TEXT    NOT NULL,
+    tenant        TEXT    NOT NULL,
+    zone          TEXT    NOT NULL,
+    processor_url TEXT,
+    key_mode      TEXT    CONSTRAINT settled_accounts_key_mode CHECK (key_mode IN ('test', 'live', 'unmarked')),
+    disagreement  TEXT,
+    CONSTRAINT settled_accounts_key UNIQUE (account)
+) STRICT;
+
+-- The edge between two consecutive dates of an account: the instant at which `date` begins and the date before it ends.
+CREATE TABLE day_edges (
+    account TEXT    NOT NULL,
+    date    TEXT    NOT NULL,
+    start_s INTEGER NOT NULL,
+    CONSTRAINT day_edges_key PRIMARY KEY (account, date)
+) STRICT, WITHOUT ROWID;
+
+-- How far the reading of one day by one pull is. Pages before `first_page` belong to a reading that was given up: they
+-- stay as evidence and do not count. `outcome`: NULL while it is read, 'whole', or 'given up' for a day that takes
+-- nothing in, with the reason.
+CREATE TABLE readings (
+    run         INTEGER NOT NULL CONSTRAINT readings_run REFERENCES runs (id),
+    pull        INTEGER NOT NULL,
+    period      TEXT    NOT NULL,
+    first_page  INTEGER NOT NULL,
+    began_at_ms INTEGER NOT NULL,
+    outcome     TEXT    CONSTRAINT readings_outcome CHECK (outcome IN ('whole', 'given up')),
+    reason      TEXT,
+    CONSTRAINT readings_key PRIMARY KEY (run, pull, period)
+) STRICT;
+
+-- A row that was asked for by its id, as the processor sent it.
+CREATE TABLE row_answers (
+    run            INTEGER NOT NULL CONSTRAINT row_answers_run REFERENCES runs (id),
+    pull           INTEGER NOT NULL,
+    transaction_id TEXT    NOT NULL,
+    period         TEXT    NOT NULL,
+    body           BLOB    NOT NULL,
+    body_sha256    TEXT    NOT NULL,
+    received_at_ms INTEGER NOT NULL,
+    CONSTRAINT row_answers_key PRIMARY KEY (run, pull, transaction_id)
+) STRICT;
+
+-- Which frozen runs have listed an earlier day whole, when that began and how many pages it had.
+CREATE TABLE day_listings (
+    account     TEXT    NOT NULL,
+    period      TEXT    NOT NULL,
+    run         INTEGER NOT NULL CONSTRAINT day_listings_run REFERENCES runs (id),
+    began_at_ms INTEGER NOT NULL,
+    page_count  INTEGER NOT NULL,
+    CONSTRAINT day_listings_key PRIMARY KEY (account, period, run)
+) STRICT;
+
+-- Every row that a run has read as available on its own day or taken in late: digests of 8 bytes, keyed by this
+-- database, for good. `account` is its number. A row counts once its run is frozen, and a hit is confirmed by the exact
+-- id in that run's evidence.
+CREATE TABLE settled_ids (
+    account INTEGER NOT NULL,
+    digest  INTEGER NOT NULL,
+    run     INTEGER NOT NULL,
+    CONSTRAINT settled_ids_key PRIMARY KEY (account, digest, run)
+) STRICT, WITHOUT ROWID;
+
+-- Rows on a run's own list that another run held: passed over by this run, and named.
+CREATE TABLE moved_rows (
+    run            INTEGER NOT NULL CONSTRAINT moved_rows_run REFERENCES runs (id),
+    transaction_id TEXT    NOT NULL,
+    period         TEXT    NOT NULL,
+    held_by_run    INTEGER NOT NULL CONSTRAINT moved_rows_held_by_run REFERENCES runs (id),
+    is_different   INTEGER NOT NULL CONSTRAINT moved_rows_is_different CHECK (is_different IN (0, 1)),
+    CONSTRAINT moved_rows_key PRIMARY KEY (run, transaction_id)
+) STRICT;
+
+-- Rows that differ from what was settled, that are gone, or that cannot be settled: what each was and is, as the
+-- processor sent it. `decision`: NULL while nobody has ended it. A correction is settled by `taken_by_run`.
+CREATE TABLE differences (
+    account        TEXT    NOT NULL,
+    transaction_id TEXT    NOT NULL,
+    revision       INTEGER NOT NULL,
+    kind           TEXT    NOT NULL CONSTRAINT differences_kind CHECK (kind IN ('changed', 'vanished', 'wrong')),
+    period         TEXT    NOT NULL,
+    held_by_run    INTEGER CONSTRAINT differences_held_by_run REFERENCES runs (id),
+    was            BLOB,
+    is_now         BLOB,
+    detail         TEXT,
+    seen_by_run    INTEGER CONSTRAINT differences_seen_by_run REFERENCES runs (id),
+    seen_at_ms     INTEGER NOT NULL,
+    decision       TEXT    CONSTRAINT differences_decision CHECK (
+        decision IN ('settle', 'dismiss', 'came back', 'superseded', 'moved', 'written off')),
+    decided_by     TEXT,
+    reason         TEXT,
+    decided_at_ms  INTEGER,
+    taken_by_run   INTEGER CONSTRAINT differences_taken_by_run REFERENCES runs (id),
+    CONSTRAINT differences_key PRIMARY KEY (account, transaction_id, revision)
+) STRICT;
+
+CREATE INDEX differences_period ON differences (account, period);
+CREATE INDEX differences_taken ON differences (taken_by_run) WHERE taken_by_run IS NOT NULL;
+
+-- Days for which the processor had no settlement when it was asked, so that it is not asked again for a while.
+CREATE TABLE empty_lookups (
+    account     TEXT    NOT NULL,
+    date        TEXT    NOT NULL,
+    asked_at_ms INTEGER NOT NULL,
+    CONSTRAINT empty_lookups_key PRIMARY KEY (account, date)
+) STRICT, WITHOUT ROWID;
