@@ -6,6 +6,7 @@ without some of its rows, or with rows counted twice, and nobody would notice.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 
@@ -155,11 +156,24 @@ async def test_redirect_is_not_followed(fake: FakeProcessor) -> None:
     assert {record.path for record in fake.requests} == {"/v1/balance_transactions"}
 
 
-async def test_rate_limit_slows_a_run_and_spoils_nothing(fake: FakeProcessor) -> None:
-    rule = fake.fault("rate_limit", per_second=10, burst=1)
-    patient = RetryPolicy(attempts_max=50, wait_first_ms=4, retry_after_max_s=0, request_timeout_s=2, deadline_s=10)
-    await settle(fake, policy=patient)
-    assert any(record.status == 429 for record in fake.requests)
+async def test_rate_limit_slows_a_run_and_spoils_nothing(fake: FakeProcessor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake's time stands still except for the client's waits, so that nothing but those refills the bucket."""
+    waits: list[float] = []
+    really_sleep = asyncio.sleep
+
+    async def sleep(delay: float, result: object = None) -> object:
+        waits.append(delay)
+        fake.clock.advance(int(delay))
+        return await really_sleep(0, result)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    fake.clock.freeze()
+    rule = fake.fault("rate_limit", per_second=1, burst=1)
+    await settle(fake, policy=RetryPolicy(attempts_max=2))
+    statuses = [record.status for record in fake.requests]
+    assert statuses == [200, *[429, 200] * (len(statuses) // 2)]
+    assert waits == [1] * statuses.count(429)  # as long as each Retry-After says, and never otherwise
+    assert statuses.count(429) > 3
     assert rule.fired == len(fake.requests)
     assert at_processor(fake) == [right(fake)]
 
