@@ -5,7 +5,7 @@ import logging
 import re
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from aiohttp import web
 
 from paykit_settle.config import Settings
 from paykit_settle.service import create_app
-from tests.programs import PAYKIT, running
+from tests.programs import PAYKIT, paykit_with, running
 
 JSON = {"Content-Type": "application/json"}
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused on loopback; making the default one costs 30 ms a client
@@ -47,9 +47,12 @@ async def serving_app(
 
 
 @contextmanager
-def service_process(database: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`paykit-settle serve` on a free port: the process and its address."""
-    command = (str(PAYKIT), "serve", "--port", "0", "--database", str(database), *options)
+def service_process(
+    database: Path, *options: str, constants: Mapping[str, int] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`paykit-settle serve` on a free port, or with other constants: the process and its address."""
+    arguments = ("serve", "--port", "0", "--database", str(database), *options)
+    command = (str(PAYKIT), *arguments) if constants is None else paykit_with(constants, *arguments)
     with running(*command, cwd=database.parent) as (process, line):
         found = URL.search(line)
         assert found, line

@@ -32,6 +32,15 @@ def paykit(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> 
     )
 
 
+def paykit_with(constants: Mapping[str, int], *arguments: str) -> list[str]:
+    """The command that is `paykit-settle` with other constants, such as `{"service.SHUTDOWN_TIMEOUT_S": 1}`."""
+    modules = {name.rpartition(".")[0] for name in constants}
+    lines = [f"import paykit_settle.{module}" for module in sorted(modules)]
+    lines += [f"paykit_settle.{name} = {value}" for name, value in constants.items()]
+    lines += ["from paykit_settle.cli import main", f"main({list(arguments)!r})"]
+    return [sys.executable, "-c", "\n".join(lines)]
+
+
 @contextmanager
 def running(
     *command: str, cwd: Path, env: Mapping[str, str] | None = None

@@ -11,7 +11,7 @@ _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def plain_client(
-    url: str, *, headers: Mapping[str, str] | None = None, timeout_s: int = 10, auth: tuple[str, str] | None = None
+    url: str, *, headers: Mapping[str, str] | None = None, timeout_s: int = 60, auth: tuple[str, str] | None = None
 ) -> httpx.AsyncClient:
     """An httpx client for one address, deaf to the tester's proxies. TLS would fail with it."""
     return httpx.AsyncClient(

@@ -111,13 +111,23 @@ async def test_jitter_waits_between_its_bounds_by_the_seed(fake: FakeProcessor) 
     assert waits() != first
 
 
-async def test_drip_sends_the_same_body_in_pieces(fake: FakeProcessor, client: httpx.AsyncClient) -> None:
+async def test_drip_sends_the_same_body_in_pieces(
+    fake: FakeProcessor, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fake's waits between two pieces last until the first of them has come."""
     whole = await client.get(URL, params=DAY)
-    fake.fault("drip", piece_bytes=500, wait_ms=2)
+    fake.fault("drip", piece_bytes=500, wait_ms=3_600_000)
     pieces = []
+    come, really_sleep = asyncio.Semaphore(0), asyncio.sleep
+
+    async def sleep(delay: float) -> None:
+        await (come.acquire() if delay == 3_600 else really_sleep(delay))
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     async with client.stream("GET", URL, params=DAY) as answer:
         async for piece in answer.aiter_raw():
             pieces.append(piece)
+            come.release()
     assert b"".join(pieces) == whole.content
     assert len(pieces) > 3
     assert int(answer.headers["Content-Length"]) == len(whole.content)

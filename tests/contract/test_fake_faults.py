@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -94,9 +94,10 @@ async def test_429_carries_its_wait_in_seconds(
 
 async def test_429_carries_its_wait_as_a_date(fake: FakeProcessor, client: httpx.AsyncClient) -> None:
     fake.fault("too_many_requests_date", retry_after_s=90)
+    before = datetime.now(UTC).replace(microsecond=0)
     text = (await client.get(URL)).headers["Retry-After"]
     assert text.endswith(" GMT")
-    assert 85 <= (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds() <= 91
+    assert before <= parsedate_to_datetime(text) - timedelta(seconds=90) <= datetime.now(UTC)
 
 
 async def test_503_carries_its_wait_unless_told_not_to(fake: FakeProcessor, client: httpx.AsyncClient) -> None:
@@ -146,9 +147,18 @@ async def test_rate_limit_refuses_what_is_over_it_and_counts_by_the_clock(
     assert "RateLimit" not in (await client.get(URL)).headers
 
 
-async def test_rate_limit_bounds_how_many_are_in_flight(fake: FakeProcessor, client: httpx.AsyncClient) -> None:
+async def test_rate_limit_bounds_how_many_are_in_flight(
+    fake: FakeProcessor, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fake's latency, which keeps them in flight, lasts until all five have come."""
     fake.fault("rate_limit", per_second=0, in_flight=2)
-    fake.fault("latency", wait_ms=40)
+    fake.fault("latency", wait_ms=3_600_000)
+    come, really_sleep = asyncio.Barrier(5), asyncio.sleep
+
+    async def sleep(delay: float) -> None:
+        await (come.wait() if delay == 3_600 else really_sleep(delay))
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     answers = await asyncio.gather(*(client.get(URL) for _ in range(5)))
     assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429, 429]
     reasons = {answer.headers.get("Stripe-Rate-Limited-Reason") for answer in answers}

@@ -34,7 +34,7 @@ import urllib.request
 
 def ask(fake, path):
     request = urllib.request.Request(fake.url + path, headers={"Authorization": "Bearer sk_test_mine"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -86,7 +86,7 @@ def test_plugin_alone_imports_nothing_heavy() -> None:
 def test_plain_with_runs_it_in_a_thread_that_ends() -> None:
     before = threading.active_count()
     with FakeProcessor() as fake:
-        with urllib.request.urlopen(f"{fake.url}/", timeout=10) as answer:  # noqa: S310 - our own address
+        with urllib.request.urlopen(f"{fake.url}/", timeout=60) as answer:  # noqa: S310 - our own address
             assert answer.status == 200
         assert threading.active_count() == before + 1
     assert threading.active_count() == before

@@ -21,7 +21,7 @@ DAY = "2026-01-15"
 LIST = "GET /v1/balance_transactions"
 POST = "POST /v1/settlements"
 
-QUICK = RetryPolicy(attempts_max=3, wait_first_ms=1, retry_after_max_s=0, request_timeout_s=2, deadline_s=10)
+QUICK = RetryPolicy(attempts_max=3, wait_first_ms=1, retry_after_max_s=0, request_timeout_s=30, deadline_s=60)
 MEMBERS = ("account", "date", "settlement_currency", "lines", "total_net")
 
 

@@ -35,8 +35,7 @@ ACCOUNT = "acct_123"
 DAY = "2026-01-15"
 TOTAL = 145199
 """The reference day's settlement in US cents."""
-QUICK = RetryPolicy(attempts_max=2, wait_first_ms=1, request_timeout_s=10, deadline_s=20)
-IMPATIENT = RetryPolicy(attempts_max=2, wait_first_ms=1, request_timeout_s=0.4, deadline_s=20)
+QUICK = RetryPolicy(attempts_max=2, wait_first_ms=1, request_timeout_s=30, deadline_s=60)
 SETTLEMENTS = "/v1/settlements"
 LIST = "/v1/balance_transactions"
 LATER = datetime(2026, 6, 1, tzinfo=UTC)

@@ -8,24 +8,29 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import apsw
 import httpx
 import pytest
 from aiohttp import web
 
 from paykit_settle.config import Settings
 from paykit_settle.service import create_app
+from paykit_settle.store import database as database_module
+from paykit_settle.store import writer as writer_module
 from tests.ledger_files import assert_sound, peek
 from tests.ledger_service import balance, client, credit, credit_body, service_process, serving, serving_app
 from tests.programs import PROGRAM_TIMEOUT_S, ROOT, environment
 
 TRIALS = 100
-EXIT_TIMEOUT_S = 20
-"""Far less than the shutdown time-out: nothing may wait for it."""
+NEVER_S = 3_600
+UNHURRIED = {"service.SHUTDOWN_TIMEOUT_S": NEVER_S, "http_json.BODY_TIMEOUT_S": NEVER_S}
+"""A service whose time-outs no test lives to see: it must not need them to end."""
 
 
 @pytest.fixture
@@ -83,7 +88,7 @@ async def test_sigterm_under_load_finishes_or_refuses_each_credit(database: Path
     keys = [f"k{number}" for number in range(120)]
     answered: dict[str, int] = {}
 
-    with service_process(database) as (process, url):
+    with service_process(database, constants=UNHURRIED) as (process, url):
         async with client(url) as http:
             queue, loaded = list(keys), asyncio.Event()
 
@@ -101,7 +106,7 @@ async def test_sigterm_under_load_finishes_or_refuses_each_credit(database: Path
             await loaded.wait()
             process.send_signal(signal.SIGTERM)
             await asyncio.gather(*callers)
-            assert await asyncio.to_thread(process.wait, EXIT_TIMEOUT_S) == 0
+            assert await asyncio.to_thread(process.wait, PROGRAM_TIMEOUT_S) == 0
     assert set(answered.values()) <= {201, 408, 503, 0}
     told = {key for key, status in answered.items() if status == 201}
     (rows,) = peek(database, "SELECT key FROM journals")
@@ -117,14 +122,14 @@ async def test_sigterm_under_load_finishes_or_refuses_each_credit(database: Path
 
 
 async def test_request_whose_body_never_comes_does_not_hold_up_the_exit(database: Path) -> None:
-    with service_process(database) as (process, url):
+    with service_process(database, constants=UNHURRIED) as (process, url):
         parts = urlsplit(url)
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         head = "POST /v1/tenants/t/credits HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"
         writer.write(head.encode())
         assert b"100 Continue" in await reader.readline(), "the handler has begun"
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, EXIT_TIMEOUT_S) == 0
+        assert await asyncio.to_thread(process.wait, PROGRAM_TIMEOUT_S) == 0
         assert b"HTTP/1.1 408" in await reader.read()
         writer.close()
 
@@ -200,10 +205,26 @@ async def test_lock_of_another_process_is_busy_and_never_a_lack_of_money(
     assert (await hasty.post("/v1/tenants/t/transfers", json=transfer)).status_code == 201
 
 
-async def test_full_queue_is_said_and_nothing_is_half_done(hasty: httpx.AsyncClient, database: Path) -> None:
+async def test_full_queue_is_said_and_nothing_is_half_done(
+    hasty: httpx.AsyncClient, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer tries for the lock, and gives up, only after somebody has heard that the queue is full."""
     await credit(hasty, "t", "opening", 1)
+    full, begin = threading.Event(), database_module.begin
+
+    def begin_late(connection: apsw.Connection) -> None:
+        assert full.wait(PROGRAM_TIMEOUT_S)
+        begin(connection)
+
+    async def ask(number: int) -> httpx.Response:
+        answer = await credit(hasty, "t", f"k{number}", 5)
+        if answer.json()["error"] == "store_full":
+            full.set()
+        return answer
+
+    monkeypatch.setattr(writer_module, "begin", begin_late)
     with locked(database):
-        answers = await asyncio.gather(*(credit(hasty, "t", f"k{number}", 5) for number in range(40)))
+        answers = await asyncio.gather(*map(ask, range(40)))
     codes = [answer.json()["error"] for answer in answers]
     assert set(codes) == {"store_full", "store_busy"}
     assert {answer.status_code for answer in answers} == {503}

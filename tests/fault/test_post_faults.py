@@ -6,6 +6,7 @@ settlement. Each claim is checked by what the processor holds afterwards.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -15,6 +16,7 @@ from fake_processor.keys import KEY_AGE_MAX_S
 from paykit_settle.errors import OutcomeUnknown, ProcessorRejected, ProcessorUnavailable, RunRefused
 from paykit_settle.retry import RetryPolicy
 from tests.fault.settling import POST, QUICK, at_processor, right, settle
+from tests.loop_clock import everybody_waits, pass_time
 
 NO_EFFECT = [
     "too_many_requests",
@@ -92,12 +94,28 @@ async def test_fault_that_changes_no_byte_changes_nothing(fake: FakeProcessor, n
     assert at_processor(fake) == [right(fake)]
 
 
-async def test_timed_out_post_is_found_in_flight_and_then_replayed(fake: FakeProcessor) -> None:
-    hasty = RetryPolicy(attempts_max=30, wait_first_ms=10, retry_after_max_s=0, request_timeout_s=0.1, deadline_s=10)
-    fake.fault("latency", route=POST, count=1, wait_ms=250)
+async def test_timed_out_post_is_found_in_flight_and_then_replayed(
+    fake: FakeProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first POST is worked on until its retry has been told that it is in flight."""
+    hasty = RetryPolicy(attempts_max=30, wait_first_ms=10, retry_after_max_s=0, request_timeout_s=60, deadline_s=600)
+    fake.fault("latency", route=POST, count=1, wait_ms=3_600_000)
+    told, really_sleep = asyncio.Event(), asyncio.sleep
+
+    async def sleep(delay: float, result: object = None) -> object:
+        if delay == 3_600:
+            await everybody_waits()
+            pass_time(60)
+            await told.wait()
+            return result
+        if 409 in {record.status for record in fake.requests}:
+            told.set()
+        return await really_sleep(delay, result)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     posted = await settle(fake, policy=hasty)
     statuses = [record.status for record in fake.requests if record.method == "POST"]
-    assert set(statuses) == {200, 409}
+    assert (statuses[0], set(statuses)) == (409, {200, 409})
     assert posted.settlement_id == "setl_0001"
     assert at_processor(fake) == [right(fake)]
 

@@ -6,7 +6,7 @@ without some of its rows, or with rows counted twice, and nobody would notice.
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -15,6 +15,8 @@ from fake_processor import FAULTS, FakeProcessor
 from paykit_settle.errors import ProcessorRejected, ProcessorUnavailable, ProtocolError, RunRefused, SettlementConflict
 from paykit_settle.retry import RetryPolicy
 from tests.fault.settling import LIST, QUICK, at_processor, right, settle
+from tests.fault.silence import unanswered
+from tests.loop_clock import pass_time
 
 PASSING = [
     "too_many_requests",
@@ -155,29 +157,52 @@ async def test_redirect_is_not_followed(fake: FakeProcessor) -> None:
     assert {record.path for record in fake.requests} == {"/v1/balance_transactions"}
 
 
-async def test_rate_limit_slows_a_run_and_spoils_nothing(fake: FakeProcessor) -> None:
-    rule = fake.fault("rate_limit", per_second=10, burst=1)
-    patient = RetryPolicy(attempts_max=50, wait_first_ms=4, retry_after_max_s=0, request_timeout_s=2, deadline_s=10)
-    await settle(fake, policy=patient)
-    assert any(record.status == 429 for record in fake.requests)
+async def test_rate_limit_slows_a_run_and_spoils_nothing(fake: FakeProcessor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake's time stands still except for the client's waits, so that nothing but those refills the bucket."""
+    waits: list[float] = []
+    really_sleep = asyncio.sleep
+
+    async def sleep(delay: float, result: object = None) -> object:
+        waits.append(delay)
+        fake.clock.advance(int(delay))
+        return await really_sleep(0, result)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    fake.clock.freeze()
+    rule = fake.fault("rate_limit", per_second=1, burst=1)
+    await settle(fake, policy=RetryPolicy(attempts_max=2))
+    statuses = [record.status for record in fake.requests]
+    assert statuses == [200, *[429, 200] * (len(statuses) // 2)]
+    assert waits == [1] * statuses.count(429)  # as long as each Retry-After says, and never otherwise
+    assert statuses.count(429) > 3
     assert rule.fired == len(fake.requests)
     assert at_processor(fake) == [right(fake)]
 
 
 async def test_wait_longer_than_the_request_may_take_is_an_error_in_time(fake: FakeProcessor) -> None:
-    hasty = RetryPolicy(attempts_max=2, wait_first_ms=1, request_timeout_s=0.05, deadline_s=5)
-    fake.fault("latency", route=LIST, wait_ms=400)
-    started = time.monotonic_ns()
-    with pytest.raises(ProcessorUnavailable):
+    hasty = RetryPolicy(attempts_max=2, wait_first_ms=1, request_timeout_s=60, deadline_s=600)
+    with unanswered(LIST, patience_s=60) as left, pytest.raises(ProcessorUnavailable, match="ReadTimeout"):
         await settle(fake, policy=hasty)
-    assert time.monotonic_ns() - started < 400_000_000
+    assert left == [1, 2]
 
 
-async def test_body_that_drips_without_end_is_bounded_by_the_deadline(fake: FakeProcessor) -> None:
-    bounded = RetryPolicy(attempts_max=5, wait_first_ms=1, request_timeout_s=5, deadline_s=0.2)
-    fake.fault("drip", route=LIST, piece_bytes=1, wait_ms=20)
-    with pytest.raises(ProcessorUnavailable, match=r"within 0\.2 s"):
+async def test_body_that_drips_without_end_is_bounded_by_the_deadline(
+    fake: FakeProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second passes with each byte, which is far less than the client would wait for the next one."""
+    really_sleep = asyncio.sleep
+
+    async def sleep(delay: float, result: object = None) -> object:
+        if delay == 1:
+            pass_time(1)
+        return await really_sleep(0, result)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    bounded = RetryPolicy(attempts_max=5, wait_first_ms=1, request_timeout_s=600, deadline_s=60)
+    rule = fake.fault("drip", route=LIST, piece_bytes=1, wait_ms=1_000)
+    with pytest.raises(ProcessorUnavailable, match="within 60 s"):
         await settle(fake, policy=bounded)
+    assert rule.fired == 1
 
 
 async def test_rows_inserted_meanwhile_do_not_shift_the_pages(fake: FakeProcessor) -> None:

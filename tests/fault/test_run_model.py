@@ -59,7 +59,7 @@ FAULTS = [
     ("row_string", f"GET {LIST}"),
     ("unauthorized", "GET /v1/fx/rates"),
 ]
-QUICK = RetryPolicy(attempts_max=2, wait_first_ms=1, request_timeout_s=10, deadline_s=20)
+QUICK = RetryPolicy(attempts_max=2, wait_first_ms=1, request_timeout_s=30, deadline_s=60)
 
 
 class Killed(Exception):

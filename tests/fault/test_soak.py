@@ -30,7 +30,7 @@ SEEDS = int(os.environ.get("SOAK_SEEDS", "200"))
 SEEDS_PER_TEST = 10
 FAULTS_MAX = 4
 
-POLICY = RetryPolicy(attempts_max=3, wait_first_ms=1, retry_after_max_s=0, request_timeout_s=1, deadline_s=10)
+POLICY = RetryPolicy(attempts_max=3, wait_first_ms=1, retry_after_max_s=0, request_timeout_s=30, deadline_s=60)
 LEFT_OUT = {"late_rows", "pending_turns_available", "false_has_more"}
 DRAWN = sorted(set(FAULTS) - LEFT_OUT)
 QUICK_OPTIONS: dict[str, dict[str, int]] = {

@@ -35,6 +35,7 @@ from paykit_settle.models import PostedSettlement
 from paykit_settle.money import ScaleProfile
 from paykit_settle.page_buffer import PageBuffer
 from paykit_settle.paging import PagePlan
+from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import RunOptions
 from paykit_settle.run_request import RunRequest
 from paykit_settle.service import create_app
@@ -44,6 +45,7 @@ from paykit_settle.store.owner import Owner, is_alive
 from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.store.upkeep import prune, resolve
+from tests.fault.silence import unanswered
 from tests.fault.stage import ACCOUNT, DAY, LIST, a_processor, host, refuse, scripted, wire_row
 
 D16 = "2026-01-16"
@@ -56,17 +58,17 @@ async def fake() -> AsyncIterator[FakeProcessor]:
 
 
 async def test_pull_that_its_deadline_ended_gets_further_each_time(fake: FakeProcessor, tmp_path: Path) -> None:
-    fake.fault("latency", route=f"GET {LIST}", wait_ms=50)
-    options = RunOptions(page_size=1, windows_max=1, pull_deadline_s=1)
-    async with host(tmp_path / "paykit.db", fake.url, options=options) as here:
+    options = RunOptions(page_size=1, windows_max=1, pull_deadline_s=60)
+    patient = RetryPolicy(attempts_max=1, request_timeout_s=600, deadline_s=600)
+    async with host(tmp_path / "paykit.db", fake.url, policy=patient, options=options) as here:
         kept = []
-        for _ in range(20):
-            outcome = await here.attempt(DAY)
-            kept.append(len((await here.history(DAY)).pages))
-            if not isinstance(outcome, ProcessorUnavailable):
-                break
-        assert kept == sorted(kept)
-        assert len(kept) > 1
+        with unanswered(f"GET {LIST}", nth=[20, 40], patience_s=60) as left:
+            for ends_early in (True, True, False):
+                outcome = await here.attempt(DAY)
+                assert isinstance(outcome, ProcessorUnavailable) is ends_early
+                kept.append(len((await here.history(DAY)).pages))
+        assert left == [20, 40]
+        assert kept == [19, 38, 50]
         assert await here.balance() == 5_000
 
 
@@ -249,7 +251,7 @@ async def test_rows_are_cut_off_and_not_left_out_when_their_page_is_pruned_meanw
 
     monkeypatch.setattr(run_routes, "_render", pruning)
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/settlements/run_000001/transactions"
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         with pytest.raises(httpx.RemoteProtocolError):
             await client.get(url)
     await runner.cleanup()

@@ -27,10 +27,10 @@ from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import RunOptions
 from paykit_settle.store.store import clock_ms
 from paykit_settle.store.upkeep import resolve
+from tests.fault.silence import unanswered
 from tests.fault.stage import (
     ACCOUNT,
     DAY,
-    IMPATIENT,
     LIST,
     NO_LOOK_UP,
     SETTLEMENTS,
@@ -48,7 +48,7 @@ from tests.fault.stage import (
 
 LOOK_UP = f"GET {SETTLEMENTS}"
 POST = f"POST {SETTLEMENTS}"
-ONE_TRY = RetryPolicy(attempts_max=1, wait_first_ms=1, request_timeout_s=10, deadline_s=20)
+ONE_TRY = RetryPolicy(attempts_max=1, wait_first_ms=1, request_timeout_s=30, deadline_s=60)
 
 
 @pytest.fixture
@@ -91,9 +91,11 @@ async def check_stands(here: Host, state: State, code: str) -> None:
 
 async def test_outgoing_key_is_stable_over_retries(fake: FakeProcessor, tmp_path: Path) -> None:
     """IDM-13: the processor stores the settlement and never answers; the second request is answered."""
-    fake.fault("drip", route=POST, nth=1, piece_bytes=1, wait_ms=2_000)
-    async with host(tmp_path / "paykit.db", fake.url, policy=IMPATIENT) as here:
-        await here.run()
+    patient = RetryPolicy(attempts_max=2, wait_first_ms=1, request_timeout_s=60, deadline_s=600)
+    async with host(tmp_path / "paykit.db", fake.url, policy=patient) as here:
+        with unanswered(POST, nth=[1], patience_s=60) as left:
+            await here.run()
+        assert left == [1]
         assert len(posts(fake)) == 2
         assert len({request.idempotency_key for request in posts(fake)}) == 1
         assert len({request.body for request in posts(fake)}) == 1
@@ -134,10 +136,11 @@ async def test_settlement_that_was_stored_without_an_answer_is_found_and_booked(
 
 
 async def test_time_out_after_it_was_stored_is_found_and_booked(fake: FakeProcessor, tmp_path: Path) -> None:
-    fake.fault("drip", route=POST, piece_bytes=1, wait_ms=2_000)
-    policy = RetryPolicy(attempts_max=1, wait_first_ms=1, request_timeout_s=0.4, deadline_s=20)
-    async with host(tmp_path / "paykit.db", fake.url, policy=policy) as here:
-        await here.run()
+    once = RetryPolicy(attempts_max=1, wait_first_ms=1, request_timeout_s=60, deadline_s=600)
+    async with host(tmp_path / "paykit.db", fake.url, policy=once) as here:
+        with unanswered(POST, patience_s=60) as left:
+            await here.run()
+        assert left == [1]
         assert len(posts(fake)) == 1
         await check_posted(here, fake)
 

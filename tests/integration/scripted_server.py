@@ -18,9 +18,12 @@ from paykit_settle.body_reader import BodyLimits
 from paykit_settle.client import ProcessorClient
 from paykit_settle.direct import DirectConnections
 from paykit_settle.retry import RetryPolicy
+from tests.loop_clock import everybody_waits, pass_time
 
 KEY = "sk_test_Secret_4242"
-QUICK = RetryPolicy(attempts_max=3, wait_first_ms=1, request_timeout_s=10, deadline_s=20)
+QUICK = RetryPolicy(attempts_max=3, wait_first_ms=1, request_timeout_s=30, deadline_s=60)
+
+PIECES_MAX = 1_000
 
 BODY = b'{"total_net":145199}'
 
@@ -142,15 +145,31 @@ async def hang(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> N
     await reader.read()
 
 
-def drip(head: bytes, piece: bytes) -> Action:
-    """`head`, then `piece` again and again: always something, never an end."""
+def outlasting(patience_s: int) -> Action:
+    """No answer either, and once the client waits for it so many seconds pass in a moment."""
+
+    async def action(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await everybody_waits()
+        pass_time(patience_s)
+        await reader.read()
+
+    return action
+
+
+def drip(head: bytes, piece: bytes, *, seconds_each: int = 0) -> Action:
+    """`head`, then `piece` again and again: always something, and no end before PIECES_MAX, where any client has left.
+
+    With each piece `seconds_each` pass on the loop's clock, so that a deadline of minutes comes at once.
+    """
 
     async def action(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(head)
-        while True:
+        for _ in range(PIECES_MAX):
             writer.write(piece)
             await writer.drain()
+            pass_time(seconds_each)
             await asyncio.sleep(0.001)
+        writer.close()
 
     return action
 

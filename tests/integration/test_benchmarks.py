@@ -12,6 +12,7 @@ import pytest
 from benchmarks.__main__ import ALL, PROGRAMS, QUICK
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_benchmark_prints_its_table(name: str) -> None:
     done = subprocess.run(
@@ -20,7 +21,7 @@ def test_benchmark_prints_its_table(name: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("### ")
@@ -31,6 +32,7 @@ def test_every_benchmark_has_a_quick_form() -> None:
     assert set(QUICK) == set(ALL)
 
 
+@pytest.mark.timeout(600)
 def test_benchmark_of_the_fake_prints_its_lines() -> None:
     """The ledger's has a test of its own."""
     done = subprocess.run(
@@ -39,7 +41,7 @@ def test_benchmark_of_the_fake_prints_its_lines() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=500,
     )
     for line in ("each of 8 clients through a day of its own", "from start to the first line", "MiB at most"):
         assert line in done.stdout, done.stderr

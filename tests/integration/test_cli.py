@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.integration.broken_processor import broken_processor
-from tests.programs import PAYKIT, ROOT, environment, paykit, running
+from tests.programs import PAYKIT, PROGRAM_TIMEOUT_S, ROOT, environment, paykit, running
 
 DAY = ("--account", "acct_123", "--date", "2026-01-15")
 TABLE = {"base": "usd", "as_of": "2026-01-15T16:00:00Z", "rates": {"eur": "0.92", "gbp": "0.79", "jpy": "150"}}
@@ -70,7 +70,7 @@ def test_dry_run_shows_the_payload_and_posts_nothing(tmp_path: Path, processor: 
     assert set(payload) == {"account", "date", "settlement_currency", "lines", "total_net"}
     headers = {"Authorization": "Bearer sk_test_paykit"}
     query = {"account": "acct_123", "date": "2026-01-17"}
-    received = httpx.get(f"{processor}/v1/settlements", params=query, headers=headers, trust_env=False)
+    received = httpx.get(f"{processor}/v1/settlements", params=query, headers=headers, trust_env=False, timeout=60)
     assert received.json()["data"] == []
 
 
@@ -195,10 +195,10 @@ def test_serve_announces_itself_serves_and_ends_on_sigterm(tmp_path: Path, proce
     with running(*serve, cwd=tmp_path) as (process, line):
         url = line.split()[3].rstrip(",")
         body = {"account": "acct_123", "date": "2026-01-15"}
-        answer = httpx.post(f"{url}/settlements/run", json=body, trust_env=False)
+        answer = httpx.post(f"{url}/settlements/run", json=body, trust_env=False, timeout=PROGRAM_TIMEOUT_S)
         assert (answer.status_code, answer.json()["total_net"]) == (200, 145199)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PROGRAM_TIMEOUT_S) == 0
 
 
 def test_serve_says_plainly_that_its_port_is_taken(tmp_path: Path, processor: str) -> None:

@@ -124,7 +124,7 @@ def test_service_on_the_demos_database_answers_its_balance(cli: Cli, tmp_path: P
     serve = (str(PAYKIT), "serve", "--port", "0", "--database", "paykit-demo.db")
     with running(*serve, cwd=tmp_path) as (_, line):
         url = line.split()[3].rstrip(",")
-        answer = httpx.get(f"{url}/v1/tenants/acct_123/balance", trust_env=False)
+        answer = httpx.get(f"{url}/v1/tenants/acct_123/balance", trust_env=False, timeout=60)
     assert (answer.status_code, answer.json()) == (200, {"currency": "USD", "amount_minor": 145199})
 
 

@@ -29,7 +29,7 @@ async def test_redirect_is_not_followed_and_the_key_goes_nowhere_else(ask: Ask, 
 
 
 async def test_injected_client_that_follows_redirects_does_not_here() -> None:
-    async with ScriptedServer([]) as stranger, httpx.AsyncClient(follow_redirects=True) as http:
+    async with ScriptedServer([]) as stranger, httpx.AsyncClient(follow_redirects=True, timeout=60) as http:
         moved = answer({}, status=307, headers={"Location": stranger.url})
         async with ScriptedServer(repeat(moved)) as server:
             client = ProcessorClient(server.url, api_key=KEY, http=http)

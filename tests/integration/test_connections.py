@@ -34,13 +34,14 @@ from tests.integration.scripted_server import (
     drip,
     get,
     hang,
+    outlasting,
     post,
     reset,
     scripted,
 )
 
-IMPATIENT = RetryPolicy(attempts_max=3, wait_first_ms=1, request_timeout_s=0.1, deadline_s=10)
-HURRIED = RetryPolicy(attempts_max=3, wait_first_ms=1, request_timeout_s=10, deadline_s=0.2)
+IMPATIENT = RetryPolicy(attempts_max=3, wait_first_ms=1, request_timeout_s=60, deadline_s=600)
+HURRIED = RetryPolicy(attempts_max=3, wait_first_ms=1, request_timeout_s=600, deadline_s=60)
 
 
 async def test_request_is_the_same_as_over_httpx() -> None:
@@ -83,7 +84,7 @@ async def test_broken_answer_ends_in_what_is_certain(failure: bytes | Action) ->
 
 async def test_silence_ends_in_what_is_certain() -> None:
     for ask, kind in ((get, ProcessorUnavailable), (post, OutcomeUnknown)):
-        async with scripted(then=hang, policy=IMPATIENT, fast=True) as (server, client):
+        async with scripted(then=outlasting(60), policy=IMPATIENT, fast=True) as (server, client):
             with pytest.raises(kind, match="Timeout"):
                 await ask(client)
             assert len(server.requests) == IMPATIENT.attempts_max
@@ -93,14 +94,14 @@ async def test_silence_ends_in_what_is_certain() -> None:
 async def test_answer_that_drips_for_ever_is_cut_off_at_the_total_deadline() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"
     for ask, kind in ((get, ProcessorUnavailable), (post, OutcomeUnknown)):
-        async with scripted(then=drip(head, b" "), policy=HURRIED, fast=True) as (server, client):
-            with pytest.raises(kind, match=r"no answer within 0\.2 s in all"):
+        async with scripted(then=drip(head, b" ", seconds_each=6), policy=HURRIED, fast=True) as (server, client):
+            with pytest.raises(kind, match="no answer within 60 s in all"):
                 await ask(client)
             await server.all_closed()
 
 
 async def test_processor_that_is_not_there_was_never_reached() -> None:
-    sender = DirectConnections("http://127.0.0.1:9", connections_max=4, timeout_s=5)
+    sender = DirectConnections("http://127.0.0.1:9", connections_max=4, timeout_s=60)
     async with ProcessorClient("http://127.0.0.1:9", policy=QUICK, sender=sender) as client:
         with pytest.raises(ProcessorUnavailable, match="could not be reached"):
             await post(client)
@@ -258,7 +259,7 @@ async def test_no_more_connections_than_allowed() -> None:
 
 async def test_header_that_would_end_early_is_never_sent() -> None:
     async with scripted(then=OK, fast=True) as (server, _):
-        sender = DirectConnections(server.url, connections_max=1, timeout_s=5)
+        sender = DirectConnections(server.url, connections_max=1, timeout_s=60)
         for method, url, headers in (
             ("GET", f"{server.url}/a", {"X": "a\r\nY: b"}),
             ("GET", f"{server.url}/a b\n", {}),
@@ -292,7 +293,7 @@ async def test_tls_is_spoken_and_only_with_whom_we_trust(tmp_path: Path, monkeyp
     ):  # fmt: skip
         async with await tls_server(issuer.issue_cert(name)) as server:
             url = f"https://localhost:{server.sockets[0].getsockname()[1]}"
-            sender = DirectConnections(url, connections_max=1, timeout_s=5)
+            sender = DirectConnections(url, connections_max=1, timeout_s=60)
             async with ProcessorClient(url, api_key=KEY, policy=QUICK, sender=sender) as client:
                 if is_trusted:
                     assert await get(client) == {"total_net": 1}
@@ -360,7 +361,7 @@ class Eager(threading.Thread):
 async def test_what_came_while_nobody_looked_is_not_the_next_answer(more: bytes) -> None:
     server = Eager(more)
     server.start()
-    sender = DirectConnections(server.url, connections_max=2, timeout_s=10)
+    sender = DirectConnections(server.url, connections_max=2, timeout_s=60)
     once = RetryPolicy(attempts_max=1)
     async with ProcessorClient(server.url, api_key=KEY, policy=once, sender=sender) as client:
         assert await get(client) == {"total_net": 1}
@@ -402,7 +403,7 @@ async def test_certificates_that_cannot_be_read_are_an_error_of_ours(monkeypatch
         raise FileNotFoundError(2, "no such file")
 
     monkeypatch.setattr(ssl, "create_default_context", unreadable)
-    sender = DirectConnections("https://localhost:9", connections_max=1, timeout_s=5)
+    sender = DirectConnections("https://localhost:9", connections_max=1, timeout_s=60)
     async with ProcessorClient("https://localhost:9", api_key=KEY, policy=QUICK, sender=sender) as client:
         with pytest.raises(ProcessorUnavailable, match="no such file"):
             await post(client)

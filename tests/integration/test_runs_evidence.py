@@ -54,7 +54,7 @@ async def test_every_page_is_kept_as_it_came(tmp_path: Path) -> None:
         run = await here.stored()
         kept = await here.store.read(lambda connection: [page.body for _, page in evidence_pages(connection, run)])
         seen: list[bytes] = []
-        async with httpx.AsyncClient(trust_env=False) as plain:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as plain:
             for request in of_kind(fake, "GET", LIST):
                 query = "&".join(f"{name}={value}" for name, value in request.query)
                 answer = await plain.get(

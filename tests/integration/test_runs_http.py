@@ -47,7 +47,7 @@ async def service(app: web.Application) -> AsyncIterator[httpx.AsyncClient]:
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client:
             yield client
     finally:
         await runner.cleanup()

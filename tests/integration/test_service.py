@@ -28,7 +28,7 @@ async def serving(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         port = runner.addresses[0][1]
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
             yield client
     finally:
         await runner.cleanup()

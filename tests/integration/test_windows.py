@@ -50,7 +50,7 @@ class Bench:
 
     @asynccontextmanager
     async def client(self, *, fast: bool, budget: RequestBudget | None = None) -> AsyncIterator[ProcessorClient]:
-        sender = DirectConnections(self.fake.url, connections_max=64, timeout_s=10) if fast else None
+        sender = DirectConnections(self.fake.url, connections_max=64, timeout_s=60) if fast else None
         async with ProcessorClient(self.fake.url, policy=PATIENT, sender=sender, budget=budget) as client:
             yield client
 
@@ -200,7 +200,7 @@ class Forgetful(ProcessorClient):
     day: tuple[int, int] | None = None
 
     def __init__(self, url: str) -> None:
-        sender = DirectConnections(url, connections_max=8, timeout_s=10)
+        sender = DirectConnections(url, connections_max=8, timeout_s=60)
         super().__init__(url, policy=PATIENT, sender=sender)
         self.first_ended = asyncio.Event()
         self.pages_after = 0

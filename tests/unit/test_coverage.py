@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PURE = ["accumulator", "answers", "booking", "days", "endpoint", "errors", "journal", "lifecycle",
         "models", "money", "page_wire", "paging", "rates", "report", "retry", "run_request", "settlement",
@@ -23,6 +25,7 @@ NOT_OF_THEM = [
 ]
 
 
+@pytest.mark.timeout(600)
 def test_pure_modules_are_covered_by_lines_and_branches(tmp_path: Path) -> None:
     files = [ROOT / "paykit_settle" / f"{name}.py" for name in PURE]
     tests = [

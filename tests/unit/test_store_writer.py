@@ -90,10 +90,12 @@ def fail(error: BaseException) -> Callable[[apsw.Connection], None]:
     return work
 
 
-def holding(gate: threading.Event) -> Callable[[apsw.Connection], None]:
-    """Work that keeps the writer until the gate opens."""
+def holding(gate: threading.Event, *, begun: threading.Event | None = None) -> Callable[[apsw.Connection], None]:
+    """Work that keeps the writer until the gate opens; `begun` is set once it does."""
 
     def work(_connection: apsw.Connection) -> None:
+        if begun is not None:
+            begun.set()
         assert gate.wait(30)
 
     return work
@@ -148,7 +150,7 @@ async def test_result_is_given_while_the_next_commit_waits_for_another_process(
         return True
 
     connection.exec_trace = lock
-    writer = Writer(connection, batch_max=1)
+    writer = Writer(connection, batch_max=1, busy_timeout_ms=60_000)
     first, second = [asyncio.ensure_future(writer.post(credit(key, 5))) for key in ("first", "second")]
     assert not (await asyncio.wait_for(first, 30)).replayed
     assert not second.done()
@@ -397,9 +399,9 @@ async def test_what_a_unit_wrote_is_seen_by_the_next_journal(writer: Writer, oth
 
 
 async def test_full_queue_refuses_and_takes_nothing_in(writer: Writer, other: apsw.Connection) -> None:
-    gate = threading.Event()
-    held = writer.submit(holding(gate))
-    await asyncio.to_thread(_until_taken, writer)
+    gate, begun = threading.Event(), threading.Event()
+    held = writer.submit(holding(gate, begun=begun))
+    assert await asyncio.to_thread(begun.wait, 30)
     waiting = [asyncio.ensure_future(writer.post(credit(f"k{n}", 1))) for n in range(100)]
     await asyncio.sleep(0)
     with pytest.raises(StoreFull):
@@ -412,16 +414,6 @@ async def test_full_queue_refuses_and_takes_nothing_in(writer: Writer, other: ap
     await asyncio.wrap_future(held)
     assert balances(other)["balance"] == 200
     assert not (await writer.post(credit("one too many", 1))).replayed
-
-
-def _until_taken(writer: Writer) -> None:
-    """Returns once the writer works on what was submitted: it takes the queue's lock with nothing in the queue."""
-    for _ in range(10_000):
-        with writer._changed:
-            if not writer._waiting:
-                return
-        threading.Event().wait(0.001)
-    raise AssertionError("the writer took nothing")
 
 
 async def test_cancelled_caller_leaves_a_whole_booking(writer: Writer, other: apsw.Connection) -> None:

@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "command",
     [
