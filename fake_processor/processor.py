@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fake_processor.fault_bodies import spoiled
+from fake_processor.fault_lists import OddListing
 from fake_processor.fault_pages import account_of, spoiled_page, spoiled_rates
 from fake_processor.fault_refusals import refusal_of
 from fake_processor.faults import FaultBook, Fired, of_stage
@@ -163,21 +164,24 @@ class Processor:
                 return instead
         for fault in of_stage(fired, "truth"):
             self._change_truth(request, fault)
-        done = self._answered(request, None)
+        state = self.state
+        if odd := of_stage(fired, "list"):
+            state = state.shown_as(lambda listing: OddListing(listing=listing, faults=odd))
+        done = self._answered(request, None, state=state)
         if done.status != 200:
             return done
         if request.path == LIST_PATH:
             for fault in of_stage(fired, "page"):
                 query = _page_query(request)
-                done = spoiled_page(done, fault, state=self.state, request=request, query=query)
+                done = spoiled_page(done, fault, state=state, request=request, query=query)
         elif request.path == RATES_PATH:
             for fault in of_stage(fired, "rates"):
                 done = spoiled_rates(done, fault)
         return done
 
-    def _answered(self, request: Request, refused: Refusal | None) -> Answer:
+    def _answered(self, request: Request, refused: Refusal | None, *, state: ProcessorState | None = None) -> Answer:
         try:
-            return answer(self.state, request, api_keys=self.api_keys, refused=refused)
+            return answer(state or self.state, request, api_keys=self.api_keys, refused=refused)
         except Exception:
             # A bug of the fake, or a row that JSON cannot express: still an answer in the usual shape.
             logger.exception("fake processor failed on %s %s", request.method, request.path)

@@ -6,15 +6,16 @@ settlements by account and date, because that is the caller's promise to keep an
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fake_processor.bodies import canonical, read_body
 from fake_processor.clock import Clock
 from fake_processor.generated_listing import GeneratedListing
 from fake_processor.keys import IdempotencyKeys
-from fake_processor.listing import Listing, Page, PageQuery, Row
+from fake_processor.listing import Listing, Page, PageQuery, Row, Shown
 from fake_processor.query import read_date
 from fake_processor.settlements import read_settlement
 from fake_processor.wire import JSON_TYPE, Refusal, invalid
@@ -51,6 +52,7 @@ class ProcessorState:
         }
         self._rates = {day: dict(table) for day, table in (rates or {}).items()}
         self._settlements: list[dict[str, object]] = []
+        self._shown: Callable[[Listing | GeneratedListing], Shown] | None = None
 
     # What a test arranges.
 
@@ -81,6 +83,12 @@ class ProcessorState:
 
     # What a request asks.
 
+    def shown_as(self, shown: Callable[[Listing | GeneratedListing], Shown]) -> ProcessorState:
+        """This state, but its pages and rows are read from what `shown` makes of a listing. For reading only."""
+        seen = copy.copy(self)
+        seen._shown = shown
+        return seen
+
     def has_account(self, account: str) -> bool:
         return account in self._listings
 
@@ -95,11 +103,11 @@ class ProcessorState:
 
     def page(self, account: str, query: PageQuery) -> Page:
         """One page of an account. Refusal: 404 unknown account, 400 unknown cursor."""
-        return self._listing(account, param="account").page(query)
+        return self._seen(account).page(query)
 
     def transaction(self, account: str, transaction_id: str) -> Row:
         """One row by id. Refusal: 404 when the account has none of that id."""
-        row = self._listing(account, param="account").find(transaction_id)
+        row = self._seen(account).find(transaction_id)
         if row is None:
             raise _missing("balance transaction", transaction_id, param="id")
         return row
@@ -188,6 +196,10 @@ class ProcessorState:
             if settlement["id"] == settlement_id:
                 return dict(settlement)
         raise _missing("settlement", settlement_id, param="id")
+
+    def _seen(self, account: str) -> Shown:
+        listing = self._listing(account, param="account")
+        return listing if self._shown is None else self._shown(listing)
 
     def _listing(self, account: str, *, param: str) -> Listing | GeneratedListing:
         if account not in self._listings:
