@@ -1,11 +1,12 @@
 """The faults of processors that are odd rather than broken: good answers to a question that was not quite asked.
 
-A filter that lets too much through, an order that is another, a row that moves. What they do is in `fault_lists`.
+A filter that lets too much through, an order that is another, a row that moves; a look-up that is late, or not there.
+What they do is in `fault_lists` and `fault_lookups`.
 """
 
 from __future__ import annotations
 
-from fake_processor.fault_kinds import LIST, ROWS, FaultKind
+from fake_processor.fault_kinds import LIST, LOOK_UP, ONE_ROW, ROWS, FaultKind
 
 FAR = -(2**53)
 """The least number of an option that may be negative."""
@@ -78,5 +79,53 @@ ODD_KINDS = (
         route=ROWS,
         options={"id": "", "by": 1},
         lowest={"by": FAR},
+    ),
+    FaultKind(
+        name="other_row",
+        stage="list",
+        description="Answers an id with the row beside it; keep_id=1 puts the id that was asked for on that.",
+        route=ONE_ROW,
+        options={"keep_id": 0},
+        choices={"keep_id": (0, 1)},
+    ),
+    FaultKind(
+        name="no_such_route",
+        stage="refuse",
+        description="Answers status (404, 405 or 501), as a processor that shows no single row.",
+        route=ONE_ROW,
+        options={"status": 404},
+        choices={"status": (404, 405, 501)},
+    ),
+    # Settlements that cannot be looked up as they should.
+    FaultKind(
+        name="lookup_lags",
+        stage="lookup",
+        description="Lists a settlement only lag_s seconds, by the fake's clock, after it was written.",
+        route=LOOK_UP,
+        options={"lag_s": 10},
+    ),
+    FaultKind(
+        name="lookup_unfiltered",
+        stage="lookup",
+        description="Ignores what the settlements are asked for by (ignore): date, account or both.",
+        route=LOOK_UP,
+        options={"ignore": "date"},
+        choices={"ignore": ("date", "account", "both")},
+    ),
+    FaultKind(
+        name="lookup_paged",
+        stage="lookup",
+        description="Lists at most rows settlements at once; has_more and starting_after lead to the rest.",
+        route=LOOK_UP,
+        options={"rows": 1},
+        lowest={"rows": 1},
+    ),
+    FaultKind(
+        name="lookup_missing",
+        stage="refuse",
+        description="Answers status (404, 405, 410 or 501), as a processor that lists no settlements.",
+        route=LOOK_UP,
+        options={"status": 404},
+        choices={"status": (404, 405, 410, 501)},
     ),
 )

@@ -9,15 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Stage = Literal["wait", "limit", "refuse", "before", "after", "truth", "list", "page", "rates", "body", "send"]
+Stage = Literal[
+    "wait", "limit", "refuse", "before", "after", "truth", "list", "lookup", "page", "rates", "body", "send"
+]
 """Where a fault acts: waits first; limits and refusals instead of an answer; `before` and `after` the effect; `truth`
-changes the data; `list` changes what is read of it; `page` and `rates` change an answer of that kind, `body` the bytes
-of any, `send` how they travel."""
+changes the data; `list` and `lookup` change what is read of it; `page` and `rates` change an answer of that kind,
+`body` the bytes of any, `send` how they travel."""
 
 LIST = "GET /v1/balance_transactions"
 ROWS = "GET /v1/balance_transactions*"  # in lists and by id
+ONE_ROW = "GET /v1/balance_transactions/*"
 RATES = "GET /v1/fx/rates"
 POST = "POST /v1/settlements"
+LOOK_UP = "GET /v1/settlements"
 ANY = "*"
 
 

@@ -47,8 +47,14 @@ class OddListing:
 
     def find(self, row_id: str) -> Row | None:
         """The row of that id as it is shown, or None."""
-        row = self._changed(None).find(row_id)
-        return None if row is None else self._stripped(row)
+        listing = self._changed(None)
+        row = listing.find(row_id)
+        if row is None:
+            return None
+        for fault in self.faults:
+            if fault.name == "other_row":
+                row = _beside(listing, row, keep_id=bool(fault.number("keep_id")))
+        return self._stripped(row)
 
     def _changed(self, query: PageQuery | None) -> AnyListing:
         listing = self.listing
@@ -117,6 +123,14 @@ def _changed(listing: AnyListing, name: str, row_id: str, by: int) -> AnyListing
     members = ("created",) if name == "row_moves" else ("amount", "net")
     found = {member: row.get(member) for member in members}
     return listing.replace(row_id, {member: value + by for member, value in found.items() if type(value) is int})
+
+
+def _beside(listing: AnyListing, row: Row, *, keep_id: bool) -> Row:
+    """The next older row, or the next newer one; the row itself where it is the only one."""
+    row_id = str(row.get("id"))
+    older = listing.page(PageQuery(limit=1, starting_after=row_id)).rows
+    beside = (older or listing.page(PageQuery(limit=1, ending_before=row_id)).rows or [row])[0]
+    return {**beside, "id": row.get("id")} if keep_id else beside
 
 
 class _Ordered(NamedTuple):

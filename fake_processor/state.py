@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from fake_processor.generated_listing import GeneratedListing
 from fake_processor.keys import IdempotencyKeys
 from fake_processor.listing import Listing, Page, PageQuery, Row, Shown
 from fake_processor.query import read_date
+from fake_processor.settlement_book import LookUp, SettlementBook
 from fake_processor.settlements import read_settlement
 from fake_processor.wire import JSON_TYPE, Refusal, invalid
 
@@ -51,8 +53,9 @@ class ProcessorState:
             for account, rows in (accounts or {}).items()
         }
         self._rates = {day: dict(table) for day, table in (rates or {}).items()}
-        self._settlements: list[dict[str, object]] = []
+        self._settlements = SettlementBook(self.clock)
         self._shown: Callable[[Listing | GeneratedListing], Shown] | None = None
+        self._asked: Callable[[LookUp], LookUp] | None = None
 
     # What a test arranges.
 
@@ -81,12 +84,42 @@ class ProcessorState:
         """Withdraw a date's table; KeyError when there is none."""
         del self._rates[day]
 
+    def add_settlement(self, account: str, date: str, /, **members: object) -> str:
+        """Put a settlement there that nobody posted here, with these members in place of empty ones; its id.
+
+        It is shown as it is, right or wrong. ValueError when its id is taken.
+        """
+        body = {"account": account, "date": date, "settlement_currency": "usd", "lines": [], "total_net": 0}
+        body |= {name: value for name, value in members.items() if name in body}
+        digest = hashlib.sha256(json.dumps(body).encode("ascii")).hexdigest()
+        settlement = {"id": self._settlements.next_id(), "object": "settlement", "status": "created", **body}
+        settlement |= {"idempotency_key": f"foreign-{settlement['id']}", "body_sha256": digest, **members}
+        self._settlements.add(settlement)
+        return str(settlement["id"])
+
+    def remove_settlement(self, settlement_id: str, *, forget_key: bool = False) -> None:
+        """Lose a settlement, as no honest processor does. KeyError when it is missing.
+
+        Its idempotency key still gets the first answer, unless it is to be forgotten with it.
+        """
+        removed = self._settlements.remove(settlement_id)
+        if forget_key:
+            self.keys.forget(str(removed["idempotency_key"]))
+
     # What a request asks.
 
-    def shown_as(self, shown: Callable[[Listing | GeneratedListing], Shown]) -> ProcessorState:
-        """This state, but its pages and rows are read from what `shown` makes of a listing. For reading only."""
+    def seen_through(
+        self,
+        shown: Callable[[Listing | GeneratedListing], Shown] | None = None,
+        *,
+        asked: Callable[[LookUp], LookUp] | None = None,
+    ) -> ProcessorState:
+        """This state as a request is to see it, for reading only.
+
+        Its pages and rows are those of what `shown` makes of a listing; `asked` is what it takes a look-up for.
+        """
         seen = copy.copy(self)
-        seen._shown = shown
+        seen._shown, seen._asked = shown, asked
         return seen
 
     def has_account(self, account: str) -> bool:
@@ -146,7 +179,7 @@ class ProcessorState:
         settlement = read_settlement(value)
         self._listing(settlement.account, param="account")
         answer: dict[str, object] = {
-            "id": f"setl_{len(self._settlements) + 1:04d}",
+            "id": self._settlements.next_id(),
             "object": "settlement",
             "status": "created",
             "account": settlement.account,
@@ -160,7 +193,7 @@ class ProcessorState:
             "idempotency_key": idempotency_key,
             "body_sha256": hashlib.sha256(body).hexdigest(),
         }
-        self._settlements.append(received)
+        self._settlements.add(received)
         self.keys.save(idempotency_key, content=content, status=200, answer=answer)
         return Created(settlement=dict(answer), replayed=False)
 
@@ -180,22 +213,24 @@ class ProcessorState:
 
         Refusal: 404 for an unknown account, 400 for a bad date.
         """
-        if account is not None:
-            self._listing(account, param="account")
-        if date is not None:
-            date = read_date(date, param="date").isoformat()
-        return [
-            dict(settlement)
-            for settlement in self._settlements
-            if account in (None, settlement["account"]) and date in (None, settlement["date"])
-        ]
+        return self.look_up(LookUp(account=account, date=date))[0]
+
+    def look_up(self, look_up: LookUp) -> tuple[list[dict[str, object]], bool]:
+        """A page of settlements, and whether there are more. Refusal as above, and 400 for an unknown cursor."""
+        if look_up.date is not None:
+            look_up = look_up._replace(date=read_date(look_up.date, param="date").isoformat())
+        if self._asked is not None:
+            look_up = self._asked(look_up)
+        if look_up.account is not None:
+            self._listing(look_up.account, param="account")
+        return self._settlements.page(look_up)
 
     def settlement(self, settlement_id: str) -> dict[str, object]:
         """One settlement received, by id. Refusal: 404 when there is none."""
-        for settlement in self._settlements:
-            if settlement["id"] == settlement_id:
-                return dict(settlement)
-        raise _missing("settlement", settlement_id, param="id")
+        settlement = self._settlements.find(settlement_id)
+        if settlement is None:
+            raise _missing("settlement", settlement_id, param="id")
+        return settlement
 
     def _seen(self, account: str) -> Shown:
         listing = self._listing(account, param="account")
