@@ -15,7 +15,7 @@ from typing import Any
 
 from paykit_settle.money import EXPONENTS
 from paykit_settle.verify_pages import DayPages, Evidence, RowAnswer, evidence_faults
-from paykit_settle.verify_rows import DayCount, Pair, Sums
+from paykit_settle.verify_rows import UNREADABLE, DayCount, Pair, Sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +82,13 @@ def body_faults(basis: Basis, body: bytes, evidence: Evidence, *, evidence_sha25
     if pruned := sum(pages.pruned for pages in days.values()):
         total = sum(pages.page_count for pages in days.values())
         return [*found, f"{pruned} of {total} pages were pruned: the lines cannot be recomputed any more"]
+    for period, late in basis.late_ids.items():
+        counts[basis.date].name_settled_too(late, period)
     found += [fault for count in counts.values() for fault in count.faults]
-    lines = _lines(basis, {period: count.sums for period, count in counts.items()})
+    try:
+        lines = _lines(basis, {period: count.sums for period, count in counts.items()})
+    except UNREADABLE as error:
+        return [*found, f"the body cannot be recomputed: {error!r:.100}"]
     recomputed = _compact(
         {
             "account": basis.account,

@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from paykit_settle.verify_corrections import NOT_SETTLED, correction_rows
@@ -102,28 +103,6 @@ class Hashes:
         return found
 
 
-class Named:
-    """Rows at fault, each named once; only the first of them by name."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._first: dict[str, None] = {}
-        self._count = 0
-
-    def add(self, identity: str) -> None:
-        """Name a row."""
-        if identity not in self._first:
-            self._count += 1
-            if len(self._first) < NAMED_MAX:
-                self._first[identity] = None
-
-    def faults(self) -> list[str]:
-        """Return a sentence for each, and one for those that are not named."""
-        left = self._count - len(self._first)
-        more = [f"{left} more rows: {self._what}"] * bool(left)
-        return [f"{identity} {self._what}" for identity in self._first] + more
-
-
 class DayCount:
     """One day counted: `sums` and `faults`, where each id that counts must do so exactly once.
 
@@ -148,6 +127,7 @@ class DayCount:
         self._late = None if late is None else Hashes(late)
         self._moved = Hashes(moved)
         self._own, self._cut = Hashes(), Hashes()
+        self._is_readable = False
 
     def count(self) -> None:
         """Go through the day once, and again if an id is in question."""
@@ -158,7 +138,8 @@ class DayCount:
             except UNREADABLE:
                 self.faults.append(f"{sheet.name} cannot be read")
         self._own.sort()
-        if self._pages.pruned or self.faults:
+        self._is_readable = not (self._pages.pruned or self.faults)
+        if not self._is_readable:
             return
         in_question = self._own.in_question(self._cut)
         for start in range(0, len(in_question), LOOKED_UP_AT_ONCE):
@@ -187,36 +168,43 @@ class DayCount:
         """Take repeats of these ids back, and name those that are counted nowhere, or twice and differently."""
         first: dict[str, int] = {}
         cut: dict[str, None] = {}
-        differing = Named(f"of {self._period} is counted twice, with different content")
-        for sheet in self._sheets():
-            for row, is_own in self._rows(sheet):
-                identity = row["id"]
-                if (number := hash(identity)) not in chosen:
-                    continue
-                if not is_own:
-                    cut[identity] = None
-                elif identity not in first:
-                    first[identity] = _content(row)
-                elif first[identity] != _content(row):
-                    differing.add(identity)
-                elif number not in self._moved:
-                    self.sums.take_back(row)
-        lost = Named(f"of {self._period} stands on a page, and is counted nowhere")
-        for identity in cut:
-            if identity not in first:
-                lost.add(identity)
-        self.faults += differing.faults() + lost.faults()
+        differing: dict[str, None] = {}
+        for row, is_own in self._all_rows():
+            identity = row["id"]
+            if (number := hash(identity)) not in chosen:
+                continue
+            if not is_own:
+                cut[identity] = None
+            elif identity not in first:
+                first[identity] = _content(row)
+            elif first[identity] != _content(row):
+                differing[identity] = None
+            elif number not in self._moved:
+                self.sums.take_back(row)
+        lost = (identity for identity in cut if identity not in first)
+        self.faults += _named(differing, f"of {self._period} is counted twice, with different content")
+        self.faults += _named(lost, f"of {self._period} stands on a page, and is counted nowhere")
 
     def _name_missing(self) -> None:
-        late = Named(f"was taken in late, and stands on no page of {self._period} that counts")
-        for identity in self._late_ids or ():
-            if hash(identity) not in self._own:
-                late.add(identity)
-        moved = Named(f"was passed over, and stands on no page of {self._period} that counts")
-        for identity in self._moved_ids:
-            if hash(identity) not in self._own:
-                moved.add(identity)
-        self.faults += late.faults() + moved.faults()
+        where = f"stands on no page of {self._period} that counts"
+        for ids, what in ((self._late_ids or (), "was taken in late"), (self._moved_ids, "was passed over")):
+            self.faults += _named((each for each in ids if hash(each) not in self._own), f"{what}, and {where}")
+
+    def name_settled_too(self, late: Iterable[str], period: str) -> None:
+        """Name the rows that this day settles although they are taken in late as rows of an earlier day as well."""
+        if not self._is_readable:
+            return
+        both = (identity for identity in late if hash(identity) in self._own and hash(identity) not in self._moved)
+        while ids := set(islice(both, LOOKED_UP_AT_ONCE)):
+            twice = {
+                row["id"]: None
+                for row, is_own in self._all_rows()
+                if is_own and row["status"] == "available" and row["id"] in ids
+            }
+            self.faults += _named(twice, f"is settled as a row of {self._period}, and as one of {period}")
+
+    def _all_rows(self) -> Iterator[tuple[Row, bool]]:
+        return (found for sheet in self._sheets() for found in self._rows(sheet))
 
     def _sheets(self) -> Iterator[Sheet]:
         for page in self._pages.counted():
@@ -243,6 +231,14 @@ class DayCount:
                 yield row, True
             elif start_s <= created < end_s:
                 yield row, False
+
+
+def _named(ids: Iterable[str], what: str) -> list[str]:
+    """A sentence for each row at fault; of many, for the first ones, and one for how many more there are."""
+    rest = iter(ids)
+    told = [f"{identity} {what}" for identity in islice(rest, NAMED_MAX)]
+    left = sum(1 for _ in rest)
+    return [*told, f"{left} more rows: each {what}"] if left else told
 
 
 def _content(row: Row) -> int:
