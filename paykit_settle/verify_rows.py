@@ -15,7 +15,7 @@ from typing import Any
 from paykit_settle.verify_corrections import NOT_SETTLED, correction_rows
 from paykit_settle.verify_pages import DayPages, RowAnswer
 
-LOOKED_UP_AT_ONCE = 50_000
+LOOKED_UP_AT_ONCE = 100_000
 """Ids that are kept at a time while those in question are looked at; more of them take more passes."""
 NAMED_MAX = 20
 """Rows that are named for one kind of fault; the others are counted."""

@@ -156,7 +156,10 @@ def _held(connection: apsw.Connection, run: Run, holder: Run | None, ids: set[st
 def _available(connection: apsw.Connection, holder: Run, pull: int, ids: set[str], *, own_only: bool) -> set[str]:
     found: set[str] = set()
     own = holder.date.isoformat()
-    for period, day in stored_evidence(connection, replace(holder, pull=pull)).days.items():
+    evidence = stored_evidence(connection, replace(holder, pull=pull))
+    if not own_only:  # what was taken in late by that pull: the register has forgotten it
+        found |= ids.intersection(answer.transaction_id for answer in evidence.answers())
+    for period, day in evidence.days.items():
         if day.outcome != WHOLE or (own_only and period != own):
             continue
         for page in stored_pages(connection, holder.number, pull, period):
