@@ -8,15 +8,19 @@ a roll-up that loses or doubles a row is found before anything is sent.
 import hashlib
 import json
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+import apsw
 import msgspec
 import pytest
 
 from fake_processor import FakeProcessor
+from paykit_settle import checking
 from paykit_settle.accumulator import Accumulator
 from paykit_settle.checking import check_before_freeze, verify_run
 from paykit_settle.errors import InvariantViolated
@@ -25,9 +29,11 @@ from paykit_settle.run import RunOptions
 from paykit_settle.store.evidence import evidence_digest
 from paykit_settle.store.history import find_run, read_history
 from paykit_settle.store.packing import Packer
-from paykit_settle.store.runs import current_attempt
+from paykit_settle.store.runs import Run, current_attempt
 from paykit_settle.store.store import Store
 from paykit_settle.store.upkeep import prune
+from paykit_settle.store.verifying import stored_evidence
+from paykit_settle.verify_pages import Evidence, EvidencePage
 from tests.fault.stage import ACCOUNT, DAY, Host, a_processor, host, wire_row
 
 BEFORE, EARLIEST = "2026-01-14", "2026-01-13"
@@ -268,6 +274,27 @@ async def test_list_of_an_earlier_day_may_begin_in_the_hours_that_no_day_had(tmp
         await it.change(f"UPDATE windows SET start_s = start_s + 60 {key}", it.number, BEFORE)  # noqa: S608 - a constant
         await it.change(f"UPDATE pages SET window_start_s = window_start_s + 60 {key}", it.number, BEFORE)  # noqa: S608 - a constant
         assert any("the windows of 2026-01-14 do not meet" in each for each in await it.found())
+
+
+async def test_evidence_is_gone_through_in_a_thread_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day of a million rows takes seconds: meanwhile the event loop serves others."""
+    threads = set()
+
+    def noted(connection: apsw.Connection, run: Run) -> Evidence:
+        evidence = stored_evidence(connection, run)
+
+        def pages(period: str) -> Iterator[EvidencePage]:
+            threads.add(threading.current_thread())
+            return iter(evidence.pages(period))
+
+        return replace(evidence, pages=pages)
+
+    monkeypatch.setattr(checking, "stored_evidence", noted)
+    async with story(tmp_path):
+        assert threads
+        assert threading.current_thread() not in threads
 
 
 # A file of an earlier release.
