@@ -1,7 +1,11 @@
 """`verify`: gathers a run's evidence from the store, and on request the processor's copy, and holds all of it together.
 
-The recomputation itself is in `verify.py`, which shares no code with the run.
+The recomputation itself is in `verify.py`, which shares no code with the run. Evidence is read and recomputed in one of
+the store's reading threads, page by page: neither the event loop nor the writer waits for it.
 """
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date as Date
 
 import apsw
 
@@ -10,10 +14,15 @@ from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import InvalidRequest, InvariantViolated
 from paykit_settle.lifecycle import State
 from paykit_settle.models import SettlementLine
-from paykit_settle.store.history import History, day_spans, evidence_pages
-from paykit_settle.store.runs import Attempt
+from paykit_settle.store.history import History
+from paykit_settle.store.runs import Attempt, Run
 from paykit_settle.store.store import Store
-from paykit_settle.verify import Claimed, EvidencePage, EvidenceWindow, differences
+from paykit_settle.store.verifying import corrections_of, late_ids_of, moved_faults, moved_ids_of, stored_evidence
+from paykit_settle.verify import Basis, Claimed, body_faults, differences
+from paykit_settle.verify_rows import Pair
+
+FAULTS_TOLD_MAX = 5
+"""Differences that an error names; the others are counted."""
 
 
 async def verify_run(store: Store, history: History, *, remote: ProcessorClient | None = None) -> list[str]:
@@ -21,65 +30,82 @@ async def verify_run(store: Store, history: History, *, remote: ProcessorClient 
 
     With `remote` the processor is asked for its copy too. `InvalidRequest` while nothing is frozen yet.
     """
-    attempt = history.attempt
-    if attempt is None or attempt.number != history.run.attempt:
-        raise InvalidRequest(f"{history.run.id} is {history.run.state}: there is nothing to verify yet")
-    pages = await store.read(lambda connection: _pages(connection, history))
-    pruned = sum(not page.is_kept for page in history.pages)
-    days = await store.read(lambda connection: day_spans(connection, history.run))
-    found = differences(_claimed(history, attempt), pages, _windows(history), days)
-    if pruned:
-        found.append(f"{pruned} of {len(history.pages)} pages were pruned: the lines cannot be recomputed any more")
-    found += _journal_faults(history, attempt)
+    run, attempt = history.run, history.attempt
+    if attempt is None or attempt.number != run.attempt:
+        raise InvalidRequest(f"{run.id} is {run.state}: there is nothing to verify yet")
+
+    def check(connection: apsw.Connection) -> list[str]:
+        claimed = _claimed(connection, history, attempt)
+        return differences(claimed, stored_evidence(connection, run)) + moved_faults(connection, run)
+
+    found = await store.read(check) + _journal_faults(history, attempt)
     if remote is not None:
         found += await _remote_faults(remote, history, attempt)
     return found
 
 
-def _pages(connection: apsw.Connection, history: History) -> list[EvidencePage]:
-    return [
-        EvidencePage(
-            period=period,
-            number=page.number,
-            body=page.body,
-            body_sha256=page.body_sha256,
-            chain_sha256=page.chain_sha256,
-            has_more=page.has_more,
-            window=page.window,
-            window_start_s=page.window_start_s,
-            window_end_s=page.window_end_s,
-        )
-        for period, page in evidence_pages(connection, history.run)
-    ]
+async def check_before_freeze(
+    store: Store,
+    run: Run,
+    *,
+    body: bytes,
+    rates: bytes | None,
+    scales: Mapping[str, int],
+    late_rows: Sequence[tuple[Date, str]] = (),
+    moved_ids: Iterable[str] = (),
+    corrections: Iterable[tuple[Date, bytes | None, bytes | None]] = (),
+) -> None:
+    """Raise `InvariantViolated` unless the stored pages of the run's pull give the body that is about to be frozen.
 
-
-def _windows(history: History) -> list[EvidenceWindow]:
-    return [
-        EvidenceWindow(period=each.period, number=each.number, start_s=each.start_s, end_s=each.end_s)
-        for each in history.windows
-    ]
-
-
-def _claimed(history: History, attempt: Attempt) -> Claimed:
+    The pages must be committed, and the readings that count noted as whole. `late_rows` are taken in with it, as
+    (day, id); `moved_ids` are rows of the own day that other runs hold; `corrections` are differences that it settles,
+    as (day, was, is now).
+    """
     late: dict[str, list[str]] = {}
-    for period, identity in history.late_rows:
-        late.setdefault(period, []).append(identity)
+    for period, identity in late_rows:
+        late.setdefault(period.isoformat(), []).append(identity)
+    corrected: dict[str, list[Pair]] = {}
+    for period, was, is_now in corrections:
+        corrected.setdefault(period.isoformat(), []).append((was, is_now))
+    basis = Basis(
+        account=run.account,
+        date=run.date.isoformat(),
+        settlement_currency=run.settlement_currency,
+        rates=rates,
+        scales=scales,
+        late_ids=late,
+        moved_ids=list(moved_ids),
+        corrections=corrected,
+    )
+    found = await store.read(lambda connection: body_faults(basis, body, stored_evidence(connection, run)))
+    if found:
+        more = f" (and {len(found) - FAULTS_TOLD_MAX} more)" * (len(found) > FAULTS_TOLD_MAX)
+        told = "; ".join(found[:FAULTS_TOLD_MAX])
+        raise InvariantViolated(f"{run.id}: the stored pages do not give this settlement: {told}{more}")
+
+
+def _claimed(connection: apsw.Connection, history: History, attempt: Attempt) -> Claimed:
+    run = history.run
     return Claimed(
-        account=history.run.account,
-        date=history.run.date.isoformat(),
+        basis=Basis(
+            account=run.account,
+            date=run.date.isoformat(),
+            settlement_currency=run.settlement_currency,
+            rates=attempt.rates_body,
+            scales=attempt.scales,
+            late_ids=late_ids_of(connection, run),
+            moved_ids=moved_ids_of(connection, run),
+            corrections=corrections_of(connection, run),
+        ),
         attempt=attempt.number,
-        settlement_currency=history.run.settlement_currency,
         body=attempt.body,
         body_sha256=attempt.body_sha256,
         idempotency_key=attempt.idempotency_key,
-        rates=attempt.rates_body,
-        scales=attempt.scales,
-        late_ids=late,
         evidence_sha256=attempt.evidence_sha256,
         shown_lines=[_shown(line) for line in attempt.settlement.lines],
         shown_total=attempt.settlement.total_net,
         entries=[(entry.account, entry.currency, entry.amount) for entry in history.entries]
-        if history.run.state is State.POSTED
+        if run.state is State.POSTED
         else None,
     )
 

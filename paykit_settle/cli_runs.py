@@ -112,7 +112,7 @@ def verify(
     settings = read_settings(config, processor_url=processor_url, database=database)
 
     async def work(store: Store) -> int:
-        history = await _history(store, identity)
+        history = await _history(store, identity, with_late_rows=False)
         if remote:
             async with settings.make_client() as client:
                 found = await verify_run(store, history, remote=client)
@@ -200,8 +200,10 @@ def _tell(
     return with_store(read_settings(config, database=database), work)
 
 
-async def _history(store: Store, identity: str) -> History:
-    return await store.read(lambda connection: read_history(connection, find_run(connection, identity)))
+async def _history(store: Store, identity: str, *, with_late_rows: bool = True) -> History:
+    return await store.read(
+        lambda connection: read_history(connection, find_run(connection, identity), with_late_rows=with_late_rows)
+    )
 
 
 def with_store(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:

@@ -177,10 +177,15 @@ def own_rows(page: StoredPage) -> list[BalanceTransaction]:
 
 
 def evidence_digest(connection: apsw.Connection, run: int, pull: int) -> str:
-    """One digest for all pages of a pull: of each day's chain, in order of day."""
+    """One digest for all that a pull read: of each day's chain, in order of day, and of the rows asked for by id."""
     pages = rows(connection, _SQL["page_digests"], run=run, pull=pull)
     ends = {page["period"]: page["chain_sha256"] for page in pages}  # the last of each day
-    return hashlib.sha256(json.dumps(sorted(ends.items())).encode("ascii")).hexdigest()
+    parts = sorted(ends.items())
+    answers = rows(connection, _SQL["row_answer_digests"], run=run, pull=pull)
+    if answers:
+        lines = "".join(f"{answer['transaction_id']}:{answer['body_sha256']}\n" for answer in answers)
+        parts.append(("rows", hashlib.sha256(lines.encode()).hexdigest()))
+    return hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
 
 
 def _page(row: dict[str, Any]) -> StoredPage:

@@ -113,8 +113,8 @@ def find_run(connection: apsw.Connection, identity: str) -> Run:
     return found[0]
 
 
-def read_history(connection: apsw.Connection, run: Run) -> History:
-    """Everything about the run, in one state of the database."""
+def read_history(connection: apsw.Connection, run: Run, *, with_late_rows: bool = True) -> History:
+    """Everything about the run, in one state of the database; its late rows may be left out, for they may be many."""
     key = f"{run.date.isoformat()} {run.account}"
     journal = one(connection, _SQL["journal_of"], tenant=run.tenant, key=key)
     entries = rows(connection, _SQL["entries_of"], journal=journal["id"]) if journal else []
@@ -126,7 +126,9 @@ def read_history(connection: apsw.Connection, run: Run) -> History:
         pages=_page_digests(connection, run),
         late_rows=[
             (row["period"], row["transaction_id"]) for row in rows(connection, _SQL["late_rows_of"], run=run.number)
-        ],
+        ]
+        if with_late_rows
+        else [],
         entries=[BookedEntry(**row) for row in entries],
         recorded_at_ms=journal["recorded_at_ms"] if journal else None,
     )
@@ -146,11 +148,24 @@ def evidence_pages(connection: apsw.Connection, run: Run) -> Iterator[tuple[str,
             yield period, page
 
 
-def day_spans(connection: apsw.Connection, run: Run) -> dict[str, tuple[int, int]]:
-    """The windows, in unix seconds, of the days that the run's last pull read: its own, and those it listed again."""
-    days = {page.period for page in _page_digests(connection, run)} | {run.date.isoformat()}
-    found = (run_by_day(connection, run.account, Date.fromisoformat(day)) for day in days)
-    return {day.date.isoformat(): (day.window_start_s, day.window_end_s) for day in found if day is not None}
+def day_spans(connection: apsw.Connection, run: Run, periods: Sequence[str]) -> dict[str, tuple[int, int, int | None]]:
+    """Return the spans, in unix seconds, of the run's own day and of these earlier ones.
+
+    With each comes where the day before it ended, if that was earlier than this one begins: a list of an earlier day
+    may begin there. A day that nobody has settled has no span: nothing can be in it.
+    """
+    spans: dict[str, tuple[int, int, int | None]] = {}
+    for period in sorted({*periods, run.date.isoformat()}):
+        date = Date.fromisoformat(period)
+        day = run_by_day(connection, run.account, date)
+        before = run_by_day(connection, run.account, date - timedelta(days=1)) if date > Date.min else None
+        if day is None:
+            spans[period] = (0, 0, None)
+        elif day.number == run.number or before is None or before.window_end_s >= day.window_start_s:
+            spans[period] = (day.window_start_s, day.window_end_s, None)
+        else:
+            spans[period] = (day.window_start_s, day.window_end_s, before.window_end_s)
+    return spans
 
 
 def page_keys(connection: apsw.Connection, run: Run) -> tuple[list[tuple[str, int]], int]:

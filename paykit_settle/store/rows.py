@@ -3,7 +3,7 @@
 A column that is added to a table therefore changes no statement, and shifts no value into another's place.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import apsw
@@ -14,6 +14,13 @@ def rows(connection: apsw.Connection, sql: str, **parameters: object) -> list[di
     cursor = connection.cursor()
     cursor.row_trace = _by_name
     return list(cursor.execute(sql, parameters))
+
+
+def stream(connection: apsw.Connection, sql: str, **parameters: object) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a statement one at a time: there may be more than memory should hold."""
+    cursor = connection.cursor()
+    cursor.row_trace = _by_name
+    yield from cursor.execute(sql, parameters)
 
 
 def one(connection: apsw.Connection, sql: str, **parameters: object) -> dict[str, Any] | None:

@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PURE = ["accumulator", "answers", "booking", "days", "endpoint", "errors", "journal", "lifecycle",
         "models", "money", "page_wire", "paging", "rates", "report", "retry", "run_request", "settlement",
-        "strict_json", "transaction_types", "verify", "window", "wire"]  # fmt: skip
+        "strict_json", "transaction_types", "verify", "verify_corrections", "verify_pages",
+        "verify_rows", "window", "wire"]  # fmt: skip
 NOT_OF_THEM = [
     "test_architecture",
     "test_coverage",

@@ -143,6 +143,9 @@ ORDER BY number LIMIT :limit;
 SELECT period, number, row_count, body_sha256, chain_sha256, received_at_ms, has_more, body IS NOT NULL AS is_kept, window
 FROM pages WHERE run = :run AND pull = :pull ORDER BY period, number;
 
+-- name: row_answer_digests
+SELECT transaction_id, body_sha256 FROM row_answers WHERE run = :run AND pull = :pull ORDER BY transaction_id;
+
 -- name: insert_outstanding
 INSERT INTO outstanding (account, transaction_id, period, type, currency, amount, fee, seen_by_run, seen_at_ms)
 VALUES (:account, :transaction_id, :period, :type, :currency, :amount, :fee, :run, :now_ms)

@@ -1,0 +1,46 @@
+-- The queries of `verify`: what a run's evidence is made of besides its pages.
+
+-- name: read_days
+-- The days that a pull has pages of.
+SELECT DISTINCT period FROM pages WHERE run = :run AND pull = :pull ORDER BY period;
+
+-- name: readings
+SELECT period, first_page, outcome FROM readings WHERE run = :run AND pull = :pull;
+
+-- name: row_answers
+SELECT transaction_id, period, body, body_sha256 FROM row_answers WHERE run = :run AND pull = :pull
+ORDER BY transaction_id;
+
+-- name: late_periods
+SELECT DISTINCT period FROM late_rows WHERE run = :run ORDER BY period;
+
+-- name: late_ids
+SELECT transaction_id FROM late_rows WHERE run = :run AND period = :period;
+
+-- name: moved_ids
+-- The rows that a run passed over on a list of that day.
+SELECT transaction_id FROM moved_rows WHERE run = :run AND period = :period;
+
+-- name: moved_rows
+SELECT transaction_id, held_by_run FROM moved_rows WHERE run = :run ORDER BY held_by_run, transaction_id;
+
+-- name: moved_among
+SELECT moved_rows.transaction_id FROM json_each(:ids) AS wanted
+JOIN moved_rows ON moved_rows.run = :run AND moved_rows.transaction_id = wanted.value;
+
+-- name: late_among
+SELECT late_rows.transaction_id FROM json_each(:ids) AS wanted
+JOIN late_rows ON late_rows.account = :account AND late_rows.transaction_id = wanted.value AND late_rows.run = :run;
+
+-- name: written_off_among
+SELECT outstanding.transaction_id FROM json_each(:ids) AS wanted
+JOIN outstanding ON outstanding.account = :account AND outstanding.transaction_id = wanted.value
+WHERE outstanding.written_off_ms IS NOT NULL;
+
+-- name: frozen_pulls
+-- The pulls of a run that were frozen, the last one first.
+SELECT DISTINCT pull FROM attempts WHERE run = :run ORDER BY pull DESC;
+
+-- name: corrections
+SELECT period, was, is_now FROM differences WHERE taken_by_run = :run AND decision = 'settle'
+ORDER BY period, transaction_id, revision;
