@@ -211,12 +211,12 @@ CREATE TABLE settled_ids (
     CONSTRAINT settled_ids_key PRIMARY KEY (account, digest, run)
 ) STRICT, WITHOUT ROWID;
 
--- Rows on a run's own list that another run held: passed over by this run, and named.
+-- Rows on a run's own list that another run held (NULL: that a person had written off): passed over, and named.
 CREATE TABLE moved_rows (
     run            INTEGER NOT NULL CONSTRAINT moved_rows_run REFERENCES runs (id),
     transaction_id TEXT    NOT NULL,
     period         TEXT    NOT NULL,
-    held_by_run    INTEGER NOT NULL CONSTRAINT moved_rows_held_by_run REFERENCES runs (id),
+    held_by_run    INTEGER CONSTRAINT moved_rows_held_by_run REFERENCES runs (id),
     is_different   INTEGER NOT NULL CONSTRAINT moved_rows_is_different CHECK (is_different IN (0, 1)),
     CONSTRAINT moved_rows_key PRIMARY KEY (run, transaction_id)
 ) STRICT;
@@ -246,6 +246,10 @@ CREATE TABLE differences (
 
 CREATE INDEX differences_period ON differences (account, period);
 CREATE INDEX differences_taken ON differences (taken_by_run) WHERE taken_by_run IS NOT NULL;
+
+CREATE INDEX outstanding_owed ON outstanding (account, period) WHERE taken_by_run IS NULL AND written_off_ms IS NULL;
+CREATE INDEX outstanding_taken ON outstanding (taken_by_run) WHERE taken_by_run IS NOT NULL;
+CREATE INDEX outstanding_written_off ON outstanding (account) WHERE written_off_ms IS NOT NULL;
 
 -- Days for which the processor had no settlement when it was asked, so that it is not asked again for a while.
 CREATE TABLE empty_lookups (

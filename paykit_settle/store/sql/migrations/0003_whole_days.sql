@@ -121,6 +121,11 @@ FROM pages
 JOIN runs ON runs.id = pages.run AND runs.pull = pages.pull
 JOIN attempts ON attempts.run = runs.id AND attempts.number = runs.attempt
 WHERE pages.period <> runs.date
+    -- A day that begins later than the day before ended is to be listed again, with the gap.
+    AND NOT EXISTS (
+        SELECT 1 FROM runs AS day
+        JOIN runs AS before ON before.account = day.account AND before.date = date(day.date, '-1 day')
+        WHERE day.account = runs.account AND day.date = pages.period AND before.window_end_s < day.window_start_s)
 GROUP BY runs.id, pages.period;
 
 -- Every row that a run has read as available on its own day or taken in late: digests of 8 bytes, keyed by this
@@ -133,12 +138,12 @@ CREATE TABLE settled_ids (
     CONSTRAINT settled_ids_key PRIMARY KEY (account, digest, run)
 ) STRICT, WITHOUT ROWID;
 
--- Rows on a run's own list that another run held: passed over by this run, and named.
+-- Rows on a run's own list that another run held (NULL: that a person had written off): passed over, and named.
 CREATE TABLE moved_rows (
     run            INTEGER NOT NULL CONSTRAINT moved_rows_run REFERENCES runs (id),
     transaction_id TEXT    NOT NULL,
     period         TEXT    NOT NULL,
-    held_by_run    INTEGER NOT NULL CONSTRAINT moved_rows_held_by_run REFERENCES runs (id),
+    held_by_run    INTEGER CONSTRAINT moved_rows_held_by_run REFERENCES runs (id),
     is_different   INTEGER NOT NULL CONSTRAINT moved_rows_is_different CHECK (is_different IN (0, 1)),
     CONSTRAINT moved_rows_key PRIMARY KEY (run, transaction_id)
 ) STRICT;
@@ -179,6 +184,10 @@ UPDATE outstanding
 SET taken_by_run = (SELECT run FROM late_rows
                     WHERE late_rows.account = outstanding.account
                         AND late_rows.transaction_id = outstanding.transaction_id);
+
+CREATE INDEX outstanding_owed ON outstanding (account, period) WHERE taken_by_run IS NULL AND written_off_ms IS NULL;
+CREATE INDEX outstanding_taken ON outstanding (taken_by_run) WHERE taken_by_run IS NOT NULL;
+CREATE INDEX outstanding_written_off ON outstanding (account) WHERE written_off_ms IS NOT NULL;
 
 -- Days for which the processor had no settlement when it was asked, so that it is not asked again for a while.
 CREATE TABLE empty_lookups (
