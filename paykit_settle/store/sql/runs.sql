@@ -177,6 +177,17 @@ SELECT wanted.value FROM json_each(:ids) AS wanted JOIN outstanding ON outstandi
 -- name: forget_late_rows
 DELETE FROM late_rows WHERE run = :run;
 
+-- name: forget_corrections
+-- What a run that is pulled anew had settled of the register of differences is to be settled again.
+UPDATE differences SET taken_by_run = NULL WHERE taken_by_run = :run;
+
+-- name: forget_differences
+-- It holds its rows no more, and reads them as they are now.
+UPDATE differences
+SET decision = 'superseded', reason = 'the run that held the row is pulled anew', decided_by = NULL,
+    decided_at_ms = :now_ms
+WHERE held_by_run = :run AND taken_by_run IS NULL AND (decision IS NULL OR decision = 'settle');
+
 -- name: insert_resolution
 INSERT INTO resolutions (run, attempt, decision, settlement_id, reason, decided_by, decided_at_ms)
 VALUES (:run, :attempt, :decision, :settlement_id, :reason, :decided_by, :now_ms);
