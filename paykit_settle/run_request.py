@@ -70,12 +70,13 @@ def check_name(value: object) -> str:
 
 def check_decision(*, by: str, reason: str | None = None) -> None:
     """Refuse (`InvalidRequest`) who or why when it is blank, too long, or holds control characters; None: no reason."""
-    _check_text("who decides", by, NAME_LENGTH_MAX)
+    check_text("who decides", by)
     if reason is not None:
-        _check_text("the reason", reason, REASON_LENGTH_MAX)
+        check_text("the reason", reason, length_max=REASON_LENGTH_MAX)
 
 
-def _check_text(what: str, text: str, length_max: int) -> None:
+def check_text(what: str, text: str, *, length_max: int = NAME_LENGTH_MAX) -> None:
+    """Refuse (`InvalidRequest`) a text that a person gives when it is blank, too long, or holds control characters."""
     if len(text) > length_max or all(unicodedata.category(char)[0] in "CZ" for char in text):
         raise InvalidRequest(f"{what} must be 1 to {length_max} characters, not all blank")
     if any(unicodedata.category(char) in _NOT_TEXT or char in _DIRECTIONS for char in text):

@@ -57,12 +57,13 @@ def settle_difference(
 ) -> None:
     """Decide that the next run of a later date settles what a row is now, less what was settled of it.
 
+    `transaction_id` is a row, or one revision of it (`ROW/REVISION`), which is refused when there is a newer one.
     `RunNotFound` when the row has no difference; `InvalidRequest`, with the way out, when there is nothing to settle:
     its difference has ended, nothing of it was settled, its run is not posted, or it has no exact value in the `scale`.
     """
     check_decision(by=by, reason=reason)
     known = _known(connection, account, transaction_id)
-    newest = known[-1]
+    newest, transaction_id = known[-1], known[-1].transaction_id
     if newest.decision not in (None, "dismiss"):
         raise InvalidRequest(f"{transaction_id} is not open: {state_text(newest)}")
     if newest.held_by_run is None:
@@ -114,10 +115,17 @@ def dismiss_difference(
     _decide_again(connection, newest, "dismiss", was=newest.was, by=by, reason=reason, now_ms=now_ms)
 
 
-def _known(connection: apsw.Connection, account: str, transaction_id: str) -> list[Difference]:
-    known = revisions_of(connection, account, [transaction_id]).get(transaction_id)
-    if known is None:
-        raise RunNotFound(f"{account} has no difference of a row {transaction_id!r:.80}")
+def _known(connection: apsw.Connection, account: str, named: str) -> list[Difference]:
+    """The revisions of a row; one that is named with its revision must still be the newest."""
+    row = named.rpartition("/")[0]
+    found = revisions_of(connection, account, [named, row])
+    if named in found:
+        return found[named]
+    known = found.get(row, [])
+    if named not in [each.id for each in known]:
+        raise RunNotFound(f"{account} has no difference {named!r:.80}")
+    if known[-1].id != named:
+        raise InvalidRequest(f"{named} is not how the row is now: look at {known[-1].id}")
     return known
 
 

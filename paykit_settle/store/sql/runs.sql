@@ -212,24 +212,17 @@ ORDER BY position;
 
 -- name: outstanding_rows
 -- What is owed as of the end of a day (also as unix milliseconds): registered for a day up to it, not taken in by a run
--- of a day up to it (a rejected one has settled nothing), nor written off by then.
+-- of a day up to it (a rejected one has settled nothing), nor written off by then. A row that was registered by its
+-- write-off was never owed.
 SELECT outstanding.account, outstanding.transaction_id, outstanding.period, outstanding.type, outstanding.currency,
        outstanding.amount, outstanding.fee
 FROM outstanding
 LEFT JOIN late_rows USING (account, transaction_id)
 LEFT JOIN runs AS taken ON taken.id = late_rows.run AND taken.date <= :as_of AND taken.state <> 'rejected'
 WHERE (:account = '' OR outstanding.account = :account) AND outstanding.period <= :as_of AND taken.id IS NULL
-    AND (outstanding.written_off_ms IS NULL OR outstanding.written_off_ms >= :end_ms)
+    AND (outstanding.written_off_ms IS NULL
+         OR (outstanding.written_off_ms >= :end_ms AND outstanding.written_off_ms <> outstanding.seen_at_ms))
 ORDER BY outstanding.currency, outstanding.period, outstanding.account, outstanding.transaction_id;
-
--- name: write_off
--- Of a posted day only: one that is pulled anew (a rejected one, tried again) settles its rows as they are then.
-UPDATE outstanding SET written_off_ms = :now_ms, written_off_by = :by, reason = :reason
-WHERE account = :account AND transaction_id = :transaction_id AND written_off_ms IS NULL
-    AND NOT EXISTS (SELECT 1 FROM late_rows JOIN runs ON runs.id = late_rows.run AND runs.state <> 'rejected'
-                    WHERE late_rows.account = :account AND late_rows.transaction_id = :transaction_id)
-    AND EXISTS (SELECT 1 FROM runs
-                WHERE runs.account = :account AND runs.date = outstanding.period AND runs.state = 'posted');
 
 -- name: late_rows_of
 SELECT period, transaction_id FROM late_rows WHERE run = :run ORDER BY period, transaction_id;
