@@ -8,6 +8,7 @@ from paykit_settle.lifecycle import State
 from paykit_settle.money import ScaleProfile
 from paykit_settle.run_request import check_decision
 from paykit_settle.store.differences import (
+    NOT_KEPT,
     Difference,
     end_difference,
     insert_revision,
@@ -80,11 +81,14 @@ def settle_difference(
             f"{transaction_id} is held by {holder.id} of {holder.date}, which is {holder.state}: "
             "what was settled of it is not certain yet"
         )
+    was, is_kept = settled_before(known, newest.was)
+    if not is_kept:
+        raise InvalidRequest(f"{transaction_id} cannot be settled: {NOT_KEPT}; dismiss it")
     correction = Correction(
         transaction_id=transaction_id,
         revision=newest.revision,
         period=newest.period,
-        was=settled_before(known, newest.was),
+        was=was,
         is_now=newest.is_now,
     )
     if (fault := correction_fault(correction, scale)) is not None:
@@ -144,6 +148,7 @@ def _decide_again(
         connection,
         newest,
         was=was,
+        detail=newest.detail,
         revision=newest.revision + 1,
         seen_by_run=newest.seen_by_run,
         seen_at_ms=newest.seen_at_ms,

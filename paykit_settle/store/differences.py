@@ -23,6 +23,7 @@ from paykit_settle.store.runs import Run
 _SQL = load_queries("differences.sql")
 
 Kind = Literal["changed", "vanished", "wrong"]
+NOT_KEPT = "what was settled of it is not kept any more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,8 @@ class Seen:
 
     `changed`: other content than what was settled; `vanished`: its whole day was read without it; `wrong`: nothing of
     it was settled, and nothing can be, as `detail` says. `was` and `is_now` are the row's JSON as the processor sent
-    it. `held_by_run` is the run that settled it, None for a row that was only owed or never settled.
+    it; `was` is None where that is not kept. `held_by_run` is the run that settled it, None for a row that was only
+    owed or never settled.
     """
 
     account: str
@@ -101,8 +103,8 @@ def _note(connection: apsw.Connection, run: Run | None, seen: Seen, now_ms: int)
     is_held = seen.held_by_run is not None
     if not is_held and one(connection, _SQL["written_off_row"], **key):
         return False
-    was = settled_before(known, seen.was)
-    if is_held and content_of(seen.is_now) == content_of(was):
+    was, is_kept = settled_before(known, seen.was)
+    if is_held and is_kept and content_of(seen.is_now) == content_of(was):
         _end(connection, newest, "came back", now_ms)
         return False
     if newest is not None and _says_the_same(newest, seen, was):
@@ -112,6 +114,7 @@ def _note(connection: apsw.Connection, run: Run | None, seen: Seen, now_ms: int)
         connection,
         seen,
         was=was,
+        detail=seen.detail or (None if is_kept or not is_held else NOT_KEPT),
         revision=newest.revision + 1 if newest else 1,
         seen_by_run=run.number if run else None,
         seen_at_ms=now_ms,
@@ -177,6 +180,7 @@ def insert_revision(
     entry: Seen | Difference,
     *,
     was: bytes | None,
+    detail: str | None,
     revision: int,
     seen_by_run: int | None,
     seen_at_ms: int,
@@ -197,7 +201,7 @@ def insert_revision(
         held_by_run=entry.held_by_run,
         was=was,
         is_now=entry.is_now,
-        detail=entry.detail,
+        detail=detail,
         seen_by_run=seen_by_run,
         seen_at_ms=seen_at_ms,
         decision=decision,
@@ -216,10 +220,17 @@ def settled_content(connection: apsw.Connection, account: str, ids: Collection[s
     return {identity: revision.is_now for identity, revision in settled.items() if revision is not None}
 
 
-def settled_before(known: Sequence[Difference], at_first: bytes | None) -> bytes | None:
-    """Return what is settled of a row with these revisions, which was settled as `at_first`."""
+def settled_before(known: Sequence[Difference], at_first: bytes | None) -> tuple[bytes | None, bool]:
+    """Return what is settled of a row with these revisions, which was settled as `at_first`; and whether that is kept.
+
+    None for `at_first`: its page was pruned. It may stand in an earlier revision.
+    """
     settled = _settled_revision(known)
-    return at_first if settled is None else settled.is_now
+    if settled is not None:
+        return settled.is_now, True
+    if at_first is None and known and known[-1].decision != "superseded":
+        at_first = known[-1].was
+    return at_first, at_first is not None
 
 
 def _settled_revision(known: Sequence[Difference]) -> Difference | None:

@@ -9,6 +9,7 @@ import apsw
 
 from paykit_settle.errors import InvalidRequest, RunNotFound, StoreUnavailable
 from paykit_settle.models import BalanceTransaction
+from paykit_settle.store.differences import Difference, corrections_of
 from paykit_settle.store.evidence import (
     StoredPage,
     StoredWindow,
@@ -77,6 +78,7 @@ class History:
     windows: Sequence[StoredWindow]
     pages: Sequence[PageDigest]
     late_rows: Sequence[tuple[str, str]]
+    corrections: Sequence[Difference]
     entries: Sequence[BookedEntry]
     recorded_at_ms: int | None
 
@@ -127,6 +129,7 @@ def read_history(connection: apsw.Connection, run: Run) -> History:
         late_rows=[
             (row["period"], row["transaction_id"]) for row in rows(connection, _SQL["late_rows_of"], run=run.number)
         ],
+        corrections=corrections_of(connection, run.number),
         entries=[BookedEntry(**row) for row in entries],
         recorded_at_ms=journal["recorded_at_ms"] if journal else None,
     )

@@ -7,7 +7,7 @@ The rows are entered as a run enters them; what runs read of earlier days is tes
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date as Date
 from pathlib import Path
 from typing import Any
@@ -300,6 +300,18 @@ def test_difference_of_a_run_that_is_not_posted_cannot_be_settled(cli: Cli, fake
     assert (refused.code, "held by run_000001 of 2026-01-15, which is rejected" in refused.err) == (2, True)
 
 
+def test_row_whose_settled_content_is_not_kept_is_named_and_cannot_be_settled(cli: Cli, fake: FakeProcessor) -> None:
+    """Its page was pruned. Where an earlier revision has the content, that is it."""
+    note(fake, replace(seen(kind="vanished"), was=None))
+    assert "why  what was settled of it is not kept any more" in differences(cli).out
+    assert differences(cli, "--settle", "t1").code == 2
+    note(fake, seen("t2", now=wire_row("t2", 501), was=wire_row("t2", 500)))
+    note(fake, replace(seen("t2", kind="vanished"), was=None))
+    assert differences(cli, "--settle", "t2").code == 0
+    (entry,) = [row for row in differences(cli, "--json").json if row["difference_id"] == "t2/2"]
+    assert (entry["was"]["amount"], entry["detail"]) == (500, None)
+
+
 def test_difference_without_an_exact_value_cannot_be_settled(cli: Cli, fake: FakeProcessor) -> None:
     note(fake, seen(now=wire_row("t1", 1200, currency="xxx")))
     refused = differences(cli, "--settle", "t1")
@@ -378,21 +390,14 @@ def test_run_that_is_pulled_anew_gives_its_corrections_back_and_holds_its_rows_n
         wanted = await here.store.read(lambda connection: corrections_for(connection, run))
         assert await here.store.write(lambda connection: take_corrections(connection, run, wanted))
         await here.change("UPDATE runs SET state = 'rejected' WHERE id = 2")
-        held = seen("own", wire_row("own", 5))
-        await here.store.write(
-            lambda connection: note_differences(
-                connection, None, [Seen(**{name: getattr(held, name) for name in SEEN} | {"held_by_run": 2})], now_ms=1
-            )
-        )
+        held = replace(seen("own", wire_row("own", 5)), held_by_run=2)
+        await here.store.write(lambda connection: note_differences(connection, None, [held], now_ms=1))
 
     in_database(fake, reject)
     assert "settled in run_000002 of 2026-01-16, which is rejected" in differences(cli, "--all").out
     fake.fault("error_503", route="GET /v1/balance_transactions", retry_after_s=0)
     assert cli("run", "--account", ACCOUNT, "--date", NEXT, "--retry-rejected").code == 3
     assert sorted(states(cli)) == [("own/1", "superseded"), ("t1/1", "to_settle")]
-
-
-SEEN = ("account", "transaction_id", "kind", "period", "held_by_run", "was", "is_now", "detail")
 
 
 # Writing off.

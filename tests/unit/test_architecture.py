@@ -21,14 +21,14 @@ RANKS = [
     ["money", "strict_json", "window"],
     ["rates", "transaction_types", "endpoint", "body_reader", "retry", "run_request", "days", "sending", "budget"],
     ["models", "lifecycle", "direct"],
-    ["accumulator", "page_shape", "paging", "corrections"],
+    ["accumulator", "page_shape", "paging", "corrections", "verify_corrections", "verify_corrections"],
     ["settlement", "journal", "wire", "page_wire", "report", "terminal", "verify", "http_json"],
     ["booking", "answers", "processor_request", "ledger_requests"],
     ["asking"],
     ["client"],
     ["store"],
-    ["explain_windows"],
-    ["run", "explain", "transfers", "difference_report"],
+    ["explain_windows", "difference_report"],
+    ["run", "explain", "transfers"],
     ["page_buffer"],
     ["day_reader"],
     ["pull", "recheck"],
@@ -46,7 +46,7 @@ WITHIN_RANK = {("run_request", "retry")}
 PURE = {
     "faults", "errors", "version", "money", "strict_json", "window", "rates", "transaction_types", "endpoint", "retry",
     "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
-    "verify", "ledger_requests", "booking", "accumulator", "page_shape", "paging", "corrections",
+    "verify", "ledger_requests", "booking", "accumulator", "page_shape", "paging", "corrections", "verify_corrections",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.

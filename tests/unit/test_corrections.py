@@ -8,6 +8,8 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paykit_settle.corrections import (
     CORRECTION,
@@ -23,6 +25,7 @@ from paykit_settle.errors import RunRefused
 from paykit_settle.models import BalanceTransaction, LatePeriod
 from paykit_settle.money import AMOUNT_MAX, ScaleProfile
 from paykit_settle.settlement import check_settlement, roll_up, settle
+from paykit_settle.verify_corrections import correction_rows
 from tests.rows import DAY, WINDOW, row
 
 ISO = ScaleProfile()
@@ -199,6 +202,31 @@ def test_several_revisions_of_a_row_add_up_to_the_last() -> None:
     ]
     (day,) = corrected([], steps, scale=ISO).late
     assert [(line.currency, line.net) for line in day.roll_up.lines] == [("eur", 0), ("usd", -970 - 20)]
+
+
+SIDES = st.none() | st.builds(
+    lambda amount, fee, currency, kind, status: row("t", amount, fee, currency=currency, kind=kind, status=status),
+    st.integers(-3, 3),
+    st.integers(-2, 2),
+    st.sampled_from(["usd", "USD", "eur"]),
+    st.sampled_from(["charge", "refund", "payout", "novelty"]),
+    st.sampled_from(["available", "pending", "odd"]),
+)
+
+
+@given(st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=4))
+def test_verify_comes_to_the_same_rows_by_other_means(
+    pairs: list[tuple[BalanceTransaction | None, BalanceTransaction | None]],
+) -> None:
+    found = correction_rows([(raw(was), raw(now)) for was, now in pairs])
+    day = with_corrections(None, [correction(was, now) for was, now in pairs], scale=ISO)
+    for line in day.roll_up.lines:
+        own = [each for each in found if each["currency"] == line.currency]
+        assert line.charged == sum(each["amount"] for each in own if each["amount"] >= 0)
+        assert line.refunded == sum(each["amount"] for each in own if each["amount"] < 0)
+        assert line.fees == sum(each["fee"] for each in own)
+    assert {each["currency"] for each in found} == {line.currency for line in day.roll_up.lines}
+    assert len(found) == day.roll_up.row_count
 
 
 def test_content_is_type_amount_currency_fee_and_status_and_not_the_time() -> None:

@@ -49,7 +49,8 @@ WHERE account = :account AND transaction_id = :transaction_id AND revision = :re
 -- name: moved_row
 -- Whether another day's run has passed a row over because it is held.
 SELECT 1 AS found FROM moved_rows JOIN runs ON runs.id = moved_rows.run
-WHERE runs.account = :account AND moved_rows.transaction_id = :transaction_id LIMIT 1;
+WHERE runs.account = :account AND moved_rows.transaction_id = :transaction_id AND moved_rows.held_by_run IS NOT NULL
+LIMIT 1;
 
 -- name: written_off_row
 SELECT 1 AS found FROM outstanding

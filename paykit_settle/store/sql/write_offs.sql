@@ -16,7 +16,7 @@ SELECT runs.id AS number FROM late_rows JOIN runs ON runs.id = late_rows.run
 WHERE late_rows.account = :account AND late_rows.transaction_id = :transaction_id AND runs.state <> 'rejected'
 UNION ALL
 SELECT moved_rows.held_by_run FROM moved_rows JOIN runs ON runs.id = moved_rows.run
-WHERE runs.account = :account AND moved_rows.transaction_id = :transaction_id
+WHERE runs.account = :account AND moved_rows.transaction_id = :transaction_id AND moved_rows.held_by_run IS NOT NULL
 LIMIT 1;
 
 -- name: posted_days_newest_first
