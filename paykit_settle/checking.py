@@ -64,6 +64,9 @@ def _claimed(history: History, attempt: Attempt) -> Claimed:
     late: dict[str, list[str]] = {}
     for period, identity in history.late_rows:
         late.setdefault(period, []).append(identity)
+    corrections: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
+    for each in history.corrections:
+        corrections.setdefault(each.period.isoformat(), []).append((each.was, each.is_now))
     return Claimed(
         account=history.run.account,
         date=history.run.date.isoformat(),
@@ -81,6 +84,7 @@ def _claimed(history: History, attempt: Attempt) -> Claimed:
         entries=[(entry.account, entry.currency, entry.amount) for entry in history.entries]
         if history.run.state is State.POSTED
         else None,
+        corrections=corrections,
     )
 
 

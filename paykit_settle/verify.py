@@ -8,11 +8,12 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from paykit_settle.money import EXPONENTS
+from paykit_settle.verify_corrections import correction_rows
 
 NOT_SETTLED = ("payout", "payout_cancel", "payout_failure", "topup", "topup_reversal")
 
@@ -64,6 +65,8 @@ class Claimed:
     shown_lines: Sequence[Mapping[str, object]]
     shown_total: int
     entries: Sequence[tuple[str, str, int]] | None
+    corrections: Mapping[str, Sequence[tuple[bytes | None, bytes | None]]] = field(default_factory=dict)
+    """Of each earlier day the rows, as they were settled and as they are, whose difference is settled here."""
 
 
 def differences(
@@ -209,7 +212,8 @@ def _window_faults(
 def _lines(claimed: Claimed, pages: Sequence[EvidencePage]) -> list[dict[str, Any]]:
     """The lines of the body, amounts as on the wire: the day's own first, then each earlier day's, by currency."""
     lines = []
-    for period in sorted({page.period for page in pages} | {claimed.date}, key=lambda day: (day != claimed.date, day)):
+    periods = {page.period for page in pages} | {*claimed.corrections, claimed.date}
+    for period in sorted(periods, key=lambda day: (day != claimed.date, day)):
         late = period != claimed.date
         taken = set(claimed.late_ids.get(period, ()))
         rows = {
@@ -223,7 +227,7 @@ def _lines(claimed: Claimed, pages: Sequence[EvidencePage]) -> list[dict[str, An
             row
             for row in rows.values()
             if row["status"] == "available" and row["type"] not in NOT_SETTLED and (not late or row["id"] in taken)
-        ]
+        ] + correction_rows(claimed.corrections.get(period, ()))
         for currency in sorted({row["currency"].lower() for row in counted}):
             own = [row for row in counted if row["currency"].lower() == currency]
             line: dict[str, Any] = {"currency": currency}

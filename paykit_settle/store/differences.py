@@ -256,13 +256,15 @@ def corrections_for(connection: apsw.Connection, run: Run) -> list[Correction]:
     return [Correction(**row | {"period": Date.fromisoformat(row["period"])}) for row in found]
 
 
-def take_corrections(connection: apsw.Connection, run: Run, corrections: Sequence[Correction]) -> bool:
-    """Take corrections for this run, in its freeze.
-
-    False, with nothing done, when another run has any of them by now, or it is not to be settled any more.
-    """
+def are_free(connection: apsw.Connection, run: Run, corrections: Sequence[Correction]) -> bool:
+    """Whether a run can still take these: no other has one of them by now, and each is still to be settled."""
     free = {(each.transaction_id, each.revision) for each in corrections_for(connection, run)}
-    if any((each.transaction_id, each.revision) not in free for each in corrections):
+    return all((each.transaction_id, each.revision) in free for each in corrections)
+
+
+def take_corrections(connection: apsw.Connection, run: Run, corrections: Sequence[Correction]) -> bool:
+    """Take corrections for this run, in its freeze; False, with nothing done, unless all of them are free."""
+    if not are_free(connection, run, corrections):
         return False
     for each in corrections:
         key = {"account": run.account, "transaction_id": each.transaction_id, "revision": each.revision}
