@@ -76,6 +76,10 @@ def test_correction_is_new_less_old_in_the_column_of_its_sign(
     was: BalanceTransaction | None, now: BalanceTransaction | None, expected: list[Sums]
 ) -> None:
     assert sums(was, now) == expected
+    by_other_means = [
+        (each["currency"], each["amount"], each["fee"]) for each in correction_rows([(raw(was), raw(now))])
+    ]
+    assert sorted(by_other_means) == [(currency, up + down, fees) for currency, _, up, down, fees in expected]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PURE = ["accumulator", "answers", "booking", "days", "endpoint", "errors", "journal", "lifecycle",
+PURE = ["accumulator", "answers", "booking", "corrections", "days", "endpoint", "errors", "journal", "lifecycle",
         "models", "money", "page_wire", "paging", "rates", "report", "retry", "run_request", "settlement",
-        "strict_json", "transaction_types", "verify", "window", "wire"]  # fmt: skip
+        "strict_json", "transaction_types", "verify", "verify_corrections", "window", "wire"]  # fmt: skip
 NOT_OF_THEM = [
     "test_architecture",
     "test_coverage",
