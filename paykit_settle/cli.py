@@ -15,7 +15,7 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
-from paykit_settle import cli_ledger, cli_listing, cli_runs, cli_upkeep
+from paykit_settle import cli_differences, cli_ledger, cli_listing, cli_runs, cli_upkeep
 from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorUrl, Zone, read_settings
 from paykit_settle.cli_output import Output
 from paykit_settle.client import ProcessorClient
@@ -46,6 +46,7 @@ app = App(
 cli_listing.register(app)
 cli_runs.register(app)
 cli_upkeep.register(app)
+cli_differences.register(app)
 cli_ledger.register(app)
 
 DEMO_DATABASE = "paykit-demo.db"

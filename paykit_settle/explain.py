@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from paykit_settle.difference_report import difference_json
 from paykit_settle.explain_windows import windows_json, windows_text
 from paykit_settle.lifecycle import State
 from paykit_settle.models import RowGroup, Settlement, SettlementLine
@@ -117,6 +118,7 @@ def explanation(history: History) -> dict[str, Any]:
             for each in history.resolutions
         ],
         "late_rows": [{"period": period, "id": identity} for period, identity in history.late_rows],
+        "corrections": [difference_json(each) for each in history.corrections],
         "journal": [
             {
                 "account": entry.account,
@@ -219,6 +221,7 @@ def _evidence(history: History) -> list[str]:
             f"  {page.period} page {page.number:<4} {page.row_count:>4} rows  {page.body_sha256[:24]}…{more}{kept}"
         )
     lines += [f"  late row {identity} of {period}" for period, identity in history.late_rows]
+    lines += [f"  correction {each.id} of {each.period}, said {each.decided_by}" for each in history.corrections]
     return lines
 
 

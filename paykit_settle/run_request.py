@@ -1,5 +1,6 @@
 """What a run is asked for: account, date, settlement currency; read from JSON or from arguments, checked once."""
 
+import unicodedata
 from dataclasses import dataclass
 from datetime import date as Date
 
@@ -10,6 +11,12 @@ from paykit_settle.strict_json import Required, json_type, read_fields
 from paykit_settle.window import parse_date
 
 NAME_LENGTH_MAX = 255
+REASON_LENGTH_MAX = 1_000
+"""Characters of the reason that a person gives."""
+
+# What a terminal or a log would act on rather than show: control, half characters, line ends, and turns of direction.
+_NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}
+_DIRECTIONS = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +66,18 @@ def check_name(value: object) -> str:
     if any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or 0xD800 <= ord(char) < 0xE000 for char in value):
         raise ValueError("must hold no control character")
     return value
+
+
+def check_decision(*, by: str, reason: str | None = None) -> None:
+    """Refuse (`InvalidRequest`) who or why when it is blank, too long, or holds control characters; None: no reason."""
+    check_text("who decides", by)
+    if reason is not None:
+        check_text("the reason", reason, length_max=REASON_LENGTH_MAX)
+
+
+def check_text(what: str, text: str, *, length_max: int = NAME_LENGTH_MAX) -> None:
+    """Refuse (`InvalidRequest`) a text that a person gives when it is blank, too long, or holds control characters."""
+    if len(text) > length_max or all(unicodedata.category(char)[0] in "CZ" for char in text):
+        raise InvalidRequest(f"{what} must be 1 to {length_max} characters, not all blank")
+    if any(unicodedata.category(char) in _NOT_TEXT or char in _DIRECTIONS for char in text):
+        raise InvalidRequest(f"{what} must hold no control character")

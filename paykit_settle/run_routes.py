@@ -1,4 +1,4 @@
-"""The HTTP routes of runs: ask for one, list them, read one, explain it, stream its rows.
+"""The HTTP routes of runs: ask for one, list them, read one, explain it, stream its rows; and what differs since.
 
 Handlers read strictly and answer JSON; what they tell comes from the store, not from the processor.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from paykit_settle.difference_report import difference_json
 from paykit_settle.errors import InvalidRequest, SettleError
 from paykit_settle.explain import explanation, run_json, run_summary
 from paykit_settle.http_json import json_response, read_json
@@ -21,6 +22,7 @@ from paykit_settle.models import BalanceTransaction
 from paykit_settle.report import posted_json
 from paykit_settle.run_request import read_posted_request
 from paykit_settle.runner import Runner
+from paykit_settle.store.decisions import list_differences
 from paykit_settle.store.history import find_run, list_runs, page_keys, page_rows, read_history
 from paykit_settle.store.store import Store
 from paykit_settle.window import parse_date
@@ -42,6 +44,7 @@ def add_run_routes(app: web.Application) -> None:
     app.router.add_get("/settlements/{id:(?!run$)[^/]+}", show)
     app.router.add_get("/settlements/{id}/explain", explain)
     app.router.add_get("/settlements/{id}/transactions", transactions)
+    app.router.add_get("/differences", differences)
 
 
 async def run(request: web.Request) -> web.Response:
@@ -70,6 +73,27 @@ async def list_settlements(request: web.Request) -> web.Response:
     )
     shown = [run_summary(each) for each in runs]
     return json_response({"object": "list", "url": "/settlements", "data": shown, "has_more": has_more})
+
+
+async def differences(request: web.Request) -> web.Response:
+    """`GET /differences`: an account's register, newest first, by `state` (open, all), `limit`, `starting_after`."""
+    query = _query(request, {"account", "state", "limit", "starting_after"})
+    if "account" not in query:
+        raise InvalidRequest("account is missing")
+    state = query.get("state", "open")
+    if state not in ("open", "all"):
+        raise InvalidRequest(f"state must be open or all, got {state!r:.40}")
+    found, has_more = await request.app[store_key].read(
+        partial(
+            list_differences,
+            account=query["account"],
+            with_ended=state == "all",
+            after=query.get("starting_after"),
+            limit=_limit(query.get("limit")),
+        )
+    )
+    shown = [difference_json(each) for each in found]
+    return json_response({"object": "list", "url": "/differences", "data": shown, "has_more": has_more})
 
 
 async def show(request: web.Request) -> web.Response:

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date
 from functools import partial
@@ -16,6 +17,7 @@ import apsw
 import msgspec
 
 from paykit_settle.client import ProcessorClient
+from paykit_settle.corrections import corrected
 from paykit_settle.day_reader import AtStep, OnProgress
 from paykit_settle.errors import InvariantViolated, RunInProgress, SettleError, SettlementConflict
 from paykit_settle.lifecycle import Event, State, Step
@@ -26,6 +28,7 @@ from paykit_settle.rates import Rates
 from paykit_settle.run import RunOptions, rates_of_day
 from paykit_settle.run_request import RunRequest
 from paykit_settle.settlement import needs_rates, settle
+from paykit_settle.store.differences import corrections_for
 from paykit_settle.store.freezing import Frozen, freeze
 from paykit_settle.store.owner import Owner
 from paykit_settle.store.relisting import taken_among
@@ -189,8 +192,12 @@ class Runner:
             raise
 
     async def _freeze(self, run: Run, pulled: Pulled) -> tuple[Run, Attempt] | None:
-        settlement, rates = await self._build(run, pulled)
         scale = self._options.scale
+        decided = await self._store.read(lambda connection: corrections_for(connection, run))
+        done = corrected(pulled.late, decided, scale=scale)
+        for correction, why in done.left_out:
+            logger.warning("%s leaves out the correction of %s: %s", run.id, correction.transaction_id, why)
+        settlement, rates = await self._build(run, replace(pulled, late=list(done.late)))
         body = encode_body(settlement_payload(settlement, scale))
         record = Frozen(
             idempotency_key=settlement_key(run.account, run.date, attempt=run.attempt),
@@ -212,6 +219,7 @@ class Runner:
                 for period, row in pulled.pending
             ],
             late_rows=pulled.late_ids,
+            corrections=done.taken,
         )
 
         def store(connection: apsw.Connection) -> tuple[Run, Attempt] | None:

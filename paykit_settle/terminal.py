@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from paykit_settle.corrections import CORRECTION
 from paykit_settle.models import RowGroup, Settlement
 from paykit_settle.money import format_amount
 
@@ -44,8 +45,13 @@ def _notes(settlement: Settlement) -> list[str]:
     notes += _named("pending", roll_up.pending)
     notes += _named("left out", roll_up.left_out)
     for late in settlement.late:
-        count = sum(group.count for group in late.roll_up.settled)
-        notes.append(f"late     {count} rows of {late.period.isoformat()}, which were not settled with it")
+        settled_late = [group for group in late.roll_up.settled if group.reporting_category != CORRECTION]
+        corrected = sum(group.count for group in late.roll_up.settled) - sum(group.count for group in settled_late)
+        count = sum(group.count for group in settled_late)
+        if count or not corrected:
+            notes.append(f"late     {count} rows of {late.period.isoformat()}, which were not settled with it")
+        if corrected:
+            notes.append(f"correct  {corrected} rows of {late.period.isoformat()} that differ from what was settled")
         if late.changed_ids:
             notes.append(f"changed  settled rows of {late.period.isoformat()}: {', '.join(late.changed_ids[:5])}")
     if roll_up.unknown_types:

@@ -8,7 +8,9 @@ from datetime import date as Date
 import apsw
 
 from paykit_settle.booking import settlement_journal
+from paykit_settle.corrections import Correction
 from paykit_settle.lifecycle import Event
+from paykit_settle.store.differences import are_free, take_corrections
 from paykit_settle.store.evidence import evidence_digest
 from paykit_settle.store.posting import post_journal
 from paykit_settle.store.queries import load_queries
@@ -32,12 +34,17 @@ class Frozen:
     program: str
     outstanding: Sequence[tuple[str, str, str, str, int, int]]
     late_rows: Sequence[tuple[Date, str]]
+    corrections: Sequence[Correction] = ()
 
 
 def freeze(connection: apsw.Connection, run: Run, frozen: Frozen, *, now_ms: int) -> Run | None:
-    """Freezes the run's current attempt; None, with nothing stored, when another run has taken one of its late rows."""
-    if not take_late_rows(connection, run, frozen.late_rows):
+    """Freezes the run's current attempt; None, with nothing stored, when a late row or a correction is free no more.
+
+    Another run has taken it, a person has written the row off, or taken back that it is to be corrected.
+    """
+    if not are_free(connection, run, frozen.corrections) or not take_late_rows(connection, run, frozen.late_rows):
         return None
+    take_corrections(connection, run, frozen.corrections)
     register_outstanding(connection, run, frozen.outstanding, now_ms=now_ms)
     change(
         connection,

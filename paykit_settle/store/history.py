@@ -9,6 +9,7 @@ import apsw
 
 from paykit_settle.errors import InvalidRequest, RunNotFound, StoreUnavailable
 from paykit_settle.models import BalanceTransaction
+from paykit_settle.store.differences import Difference, corrections_of
 from paykit_settle.store.evidence import (
     StoredPage,
     StoredWindow,
@@ -77,6 +78,7 @@ class History:
     windows: Sequence[StoredWindow]
     pages: Sequence[PageDigest]
     late_rows: Sequence[tuple[str, str]]
+    corrections: Sequence[Difference]
     entries: Sequence[BookedEntry]
     recorded_at_ms: int | None
 
@@ -129,6 +131,7 @@ def read_history(connection: apsw.Connection, run: Run, *, with_late_rows: bool 
         ]
         if with_late_rows
         else [],
+        corrections=corrections_of(connection, run.number),
         entries=[BookedEntry(**row) for row in entries],
         recorded_at_ms=journal["recorded_at_ms"] if journal else None,
     )

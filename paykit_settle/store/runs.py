@@ -172,6 +172,8 @@ def _take_over(connection: apsw.Connection, run: Run, wanted: ClaimRequest, *, f
         # What the rejected attempt had taken in is free again: its pull starts anew.
         change(connection, _SQL["forget_late_rows"], run=run.number)
         change(connection, _SQL["forget_outstanding"], run=run.number)
+        change(connection, _SQL["forget_corrections"], run=run.number)
+        change(connection, _SQL["forget_differences"], run=run.number, now_ms=wanted.now_ms)
         attempt, pull, started = attempt + 1, pull + 1, wanted.now_ms
     elif frozen:
         state = next_state(run.state, Event.CLAIM_FROZEN)

@@ -1,4 +1,4 @@
-"""What people do to runs by hand: end an unknown one, write an owed row off, prune old pages. Who and why are kept."""
+"""What people do to runs by hand: end an unknown one, prune old pages. Who and why are kept."""
 
 from collections.abc import Callable
 from datetime import date as Date
@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import apsw
 
-from paykit_settle.errors import InvalidRequest, RunNotFound
+from paykit_settle.errors import InvalidRequest
 from paykit_settle.lifecycle import Event, State, next_state
+from paykit_settle.run_request import check_decision, check_text
 from paykit_settle.store.evidence import own_rows, stored_page
 from paykit_settle.store.freezing import book_attempt, end_attempt, next_attempt
 from paykit_settle.store.packing import pack_ids
@@ -37,8 +38,9 @@ def resolve(
     Absent makes it failed, with the same settlement frozen under the next attempt's key: run it again to post it.
     `InvalidRequest` unless the run is unknown and nobody works on it.
     """
-    if not reason.strip() or (settlement_id is not None and not settlement_id.strip()):
-        raise InvalidRequest("a resolution needs its reason, and a settlement's id where there is one")
+    check_decision(by=decided_by, reason=reason)
+    if settlement_id is not None:
+        check_text("a settlement's id", settlement_id)
     attempt = attempt_of(connection, run.number, run.attempt)
     is_held = run.owner is not None and is_alive(run.owner)
     if run.state is not State.UNKNOWN or is_held or attempt is None:
@@ -75,23 +77,6 @@ def resolve(
     else:
         next_attempt(connection, run, settlement_key(run.account, run.date, attempt=run.attempt + 1), now_ms=now_ms)
     return run_by_number(connection, run.number)
-
-
-def write_off(
-    connection: apsw.Connection, account: str, transaction_id: str, *, reason: str, by: str, now_ms: int
-) -> None:
-    """Takes an owed row of a posted day out of the register, for good; `RunNotFound` when there is none."""
-    written = change(
-        connection,
-        _SQL["write_off"],
-        now_ms=now_ms,
-        by=by,
-        reason=reason,
-        account=account,
-        transaction_id=transaction_id,
-    )
-    if not written:
-        raise RunNotFound(f"{account} has no outstanding row {transaction_id!r:.80} of a posted day")
 
 
 def prune(connection: apsw.Connection, *, today: Date, older_than_days: int) -> int:

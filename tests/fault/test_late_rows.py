@@ -16,7 +16,8 @@ from paykit_settle.lifecycle import State, Step
 from paykit_settle.run import RunOptions
 from paykit_settle.store.history import outstanding_rows
 from paykit_settle.store.store import clock_ms
-from paykit_settle.store.upkeep import prune, write_off
+from paykit_settle.store.upkeep import prune
+from paykit_settle.store.write_offs import write_off
 from tests.fault.stage import (
     ACCOUNT,
     LIST,

@@ -31,7 +31,8 @@ from paykit_settle.runner import Runner
 from paykit_settle.store.history import find_run, list_runs, outstanding_rows, read_history
 from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store, clock_ms
-from paykit_settle.store.upkeep import prune, write_off
+from paykit_settle.store.upkeep import prune
+from paykit_settle.store.write_offs import write_off
 from tests.fault.stage import ACCOUNT, LATER, LIST, SETTLEMENTS, Host, wire_row
 
 EPISODES = 10

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PURE = ["accumulator", "answers", "booking", "days", "endpoint", "errors", "journal", "lifecycle",
+PURE = ["accumulator", "answers", "booking", "corrections", "days", "endpoint", "errors", "journal", "lifecycle",
         "models", "money", "page_wire", "paging", "rates", "report", "retry", "run_request", "settlement",
         "strict_json", "transaction_types", "verify", "verify_corrections", "verify_pages",
         "verify_rows", "window", "wire"]  # fmt: skip

@@ -39,6 +39,7 @@ LIMITS = [
     (rates, "RATE_DIGITS_MAX"),
     (rates, "RATE_EXPONENT_MAX"),
     (run_request, "NAME_LENGTH_MAX"),
+    (run_request, "REASON_LENGTH_MAX"),
     (accumulator, "PROBLEMS_MAX"),
     (days, "DAYS_MAX"),
     (http_json, "BODY_TIMEOUT_S"),

@@ -11,7 +11,9 @@ from paykit_settle.days import DAYS_MAX, resolve_days
 from paykit_settle.errors import InvalidRequest, UnsupportedCurrency
 from paykit_settle.run_request import (
     NAME_LENGTH_MAX,
+    REASON_LENGTH_MAX,
     RunRequest,
+    check_decision,
     make_run_request,
     read_posted_request,
     read_run_request,
@@ -101,3 +103,43 @@ def test_posted_request_may_ask_for_a_new_attempt() -> None:
             read_posted_request(body | {"retry_rejected": wrong})
     with pytest.raises(InvalidRequest, match="must be a JSON object"):
         read_posted_request([])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "\u00a0\u3000",
+        "\u200b\ufeff",
+        "a\x00",
+        "a\nb",
+        "a\x7f",
+        "a\x9bb",
+        "a\u2028b",
+        "a\u202eb",
+        "a\ud800",
+        "a\u2066",
+    ],
+)
+def test_who_and_why_are_text_that_can_be_read(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="who decides"):
+        check_decision(by=text)
+    with pytest.raises(InvalidRequest, match="the reason"):
+        check_decision(by="ada", reason=text)
+
+
+def test_who_and_why_may_be_in_any_script_and_have_bounds() -> None:
+    for text in (
+        "Zoë O'Neil",
+        "می\u200cخواهم",
+        "\u0e2d\u0e32\u0e14\u0e32",
+        "\u5229\u7528\u3000\u8005",
+        "\U0001f9d1\u200d\U0001f4bb",
+    ):
+        check_decision(by=text, reason=text)
+    check_decision(by="ada")
+    check_decision(by="a" * NAME_LENGTH_MAX, reason="r" * REASON_LENGTH_MAX)
+    for by, reason in (("a" * (NAME_LENGTH_MAX + 1), "r"), ("a", "r" * (REASON_LENGTH_MAX + 1))):
+        with pytest.raises(InvalidRequest, match="not all blank"):
+            check_decision(by=by, reason=reason)

@@ -180,6 +180,17 @@ SELECT wanted.value FROM json_each(:ids) AS wanted JOIN outstanding ON outstandi
 -- name: forget_late_rows
 DELETE FROM late_rows WHERE run = :run;
 
+-- name: forget_corrections
+-- What a run that is pulled anew had settled of the register of differences is to be settled again.
+UPDATE differences SET taken_by_run = NULL WHERE taken_by_run = :run;
+
+-- name: forget_differences
+-- It holds its rows no more, and reads them as they are now.
+UPDATE differences
+SET decision = 'superseded', reason = 'the run that held the row is pulled anew', decided_by = NULL,
+    decided_at_ms = :now_ms
+WHERE held_by_run = :run AND taken_by_run IS NULL AND (decision IS NULL OR decision = 'settle');
+
 -- name: insert_resolution
 INSERT INTO resolutions (run, attempt, decision, settlement_id, reason, decided_by, decided_at_ms)
 VALUES (:run, :attempt, :decision, :settlement_id, :reason, :decided_by, :now_ms);
@@ -204,24 +215,17 @@ ORDER BY position;
 
 -- name: outstanding_rows
 -- What is owed as of the end of a day (also as unix milliseconds): registered for a day up to it, not taken in by a run
--- of a day up to it (a rejected one has settled nothing), nor written off by then.
+-- of a day up to it (a rejected one has settled nothing), nor written off by then. A row that was registered by its
+-- write-off was never owed.
 SELECT outstanding.account, outstanding.transaction_id, outstanding.period, outstanding.type, outstanding.currency,
        outstanding.amount, outstanding.fee
 FROM outstanding
 LEFT JOIN late_rows USING (account, transaction_id)
 LEFT JOIN runs AS taken ON taken.id = late_rows.run AND taken.date <= :as_of AND taken.state <> 'rejected'
 WHERE (:account = '' OR outstanding.account = :account) AND outstanding.period <= :as_of AND taken.id IS NULL
-    AND (outstanding.written_off_ms IS NULL OR outstanding.written_off_ms >= :end_ms)
+    AND (outstanding.written_off_ms IS NULL
+         OR (outstanding.written_off_ms >= :end_ms AND outstanding.written_off_ms <> outstanding.seen_at_ms))
 ORDER BY outstanding.currency, outstanding.period, outstanding.account, outstanding.transaction_id;
-
--- name: write_off
--- Of a posted day only: one that is pulled anew (a rejected one, tried again) settles its rows as they are then.
-UPDATE outstanding SET written_off_ms = :now_ms, written_off_by = :by, reason = :reason
-WHERE account = :account AND transaction_id = :transaction_id AND written_off_ms IS NULL
-    AND NOT EXISTS (SELECT 1 FROM late_rows JOIN runs ON runs.id = late_rows.run AND runs.state <> 'rejected'
-                    WHERE late_rows.account = :account AND late_rows.transaction_id = :transaction_id)
-    AND EXISTS (SELECT 1 FROM runs
-                WHERE runs.account = :account AND runs.date = outstanding.period AND runs.state = 'posted');
 
 -- name: late_rows_of
 SELECT period, transaction_id FROM late_rows WHERE run = :run ORDER BY period, transaction_id;
