@@ -20,7 +20,7 @@ RANKS = [
     ["errors"],
     ["money", "strict_json", "window"],
     ["rates", "transaction_types", "endpoint", "body_reader", "retry", "run_request", "days", "sending", "budget"],
-    ["models", "lifecycle", "direct"],
+    ["models", "lifecycle", "missing_days", "direct"],
     ["accumulator", "page_shape", "paging"],
     ["settlement", "journal", "wire", "page_wire", "report", "terminal", "verify", "http_json"],
     ["booking", "answers", "processor_request", "ledger_requests"],
@@ -29,7 +29,7 @@ RANKS = [
     ["store"],
     ["explain_windows"],
     ["run", "explain", "transfers"],
-    ["page_buffer"],
+    ["page_buffer", "lookups"],
     ["day_reader"],
     ["pull"],
     ["posting", "checking"],
@@ -45,7 +45,7 @@ WITHIN_RANK = {("run_request", "retry")}
 PURE = {
     "faults", "errors", "version", "money", "strict_json", "window", "rates", "transaction_types", "endpoint", "retry",
     "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
-    "verify", "ledger_requests", "booking", "accumulator", "page_shape", "paging",
+    "verify", "ledger_requests", "booking", "accumulator", "page_shape", "paging", "missing_days",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.
