@@ -214,17 +214,21 @@ class Host:
 class Clock:
     """A host's clock: the evening after the newest day that its database knows, or that it was asked for."""
 
-    def __init__(self, newest: date) -> None:
-        self.now = datetime.combine(newest, time(18), UTC) + timedelta(days=1)
+    def __init__(self, newest: date | None) -> None:
+        self._newest = newest
+
+    @property
+    def now(self) -> datetime:
+        return datetime.combine(self._newest or date.fromisoformat(DAY), time(18), UTC) + timedelta(days=1)
 
     def pass_day(self, day: date) -> None:
         """Goes on to the evening after that day; never back."""
-        self.now = max(self.now, Clock(day).now)
+        self._newest = max(self._newest or day, day)
 
 
-def _newest_day(connection: apsw.Connection) -> date:
+def _newest_day(connection: apsw.Connection) -> date | None:
     found = connection.execute("SELECT max(date) FROM runs").get
-    return date.fromisoformat(max(str(found or DAY), DAY))
+    return None if found is None else date.fromisoformat(str(found))
 
 
 def _balance(connection: apsw.Connection, currency: str) -> int:
