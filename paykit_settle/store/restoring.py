@@ -17,7 +17,7 @@ from stat import S_IMODE
 import apsw
 import msgspec
 
-from paykit_settle.errors import DatabaseUnusable, InvalidRequest, SettleError, StoreError, StoreUnavailable
+from paykit_settle.errors import DatabaseUnusable, InvalidRequest, SettleError, StoreBusy, StoreError, StoreUnavailable
 from paykit_settle.store.check import check_ledger
 from paykit_settle.store.database import BUSY_TIMEOUT_MS, connect, domain_error, roll_back, transaction
 from paykit_settle.store.exchange import (
@@ -82,6 +82,8 @@ def restore(
         _check_places(file, target)
         with alone_in(target.parent):
             return _restore(file, target, now_ms, busy_timeout_ms, at_step)
+    except StoreBusy:
+        raise  # nothing was begun
     except StoreError as error:
         raise _of_state(target, error) from error
     except OSError as error:
@@ -123,10 +125,10 @@ def _restore(file: Path, target: Path, now_ms: int, busy_timeout_ms: int, at_ste
         new = beside(target, f".restore-{secrets.token_hex(8)}")
         try:
             migrated = _build(file, new, now_ms=now_ms)
-            _take_over_owner(target, new)
-            at_step(RestoreStep.BUILT)
             # What an earlier restore put aside, before it was cut off, belongs to the same old database.
             kept = marker.kept if marker is not None else _free_name(target, now_ms)
+            _take_over_owner(target if target.exists() else target.with_name(kept), new)
+            at_step(RestoreStep.BUILT)
             marker = Marker(new=new.name, kept=kept, restored_at_ms=now_ms, source_sha256=_sha256(file))
             mark(target, marker)
         finally:
@@ -178,10 +180,10 @@ def _build(file: Path, new: Path, *, now_ms: int) -> list[str]:
     return [f"{migration.number:04d}_{migration.name}" for migration in missing]
 
 
-def _take_over_owner(target: Path, new: Path) -> None:
+def _take_over_owner(old: Path, new: Path) -> None:
     """Gives the new file the old one's owner and mode: the service that could open it must be able to go on."""
-    if target.exists():
-        before = target.stat()
+    if old.exists():
+        before = old.stat()
         if (before.st_uid, before.st_gid) != (new.stat().st_uid, new.stat().st_gid):
             os.chown(new, before.st_uid, before.st_gid)
         new.chmod(S_IMODE(before.st_mode))

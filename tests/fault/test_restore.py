@@ -190,10 +190,12 @@ def test_restore_that_was_cut_off_may_be_followed_by_one_of_another_back_up(
     other = tmp_path / "other.db"
     transfers.init_db(other)
     transfers.add_account(other, "a", 7)
+    database.chmod(0o640)
     cut_off(copy, database, step)
     with pytest.raises(DatabaseUnusable, match="`db restore` again finishes it"):
         put_back(ROOT / "README.md", database)  # a wrong file spoils nothing
     assert not put_back(other, database).is_continued
+    assert stat.S_IMODE(database.stat().st_mode) == 0o640
     assert transfers.balance(database, "a") == 7
     assert transfers.balance(database.with_name(KEPT), "a") == 250
     assert not [name for name in names(database.parent) if ".restore-" in name or name.endswith("-restoring")]
@@ -264,6 +266,13 @@ def test_restored_file_has_the_mode_of_the_old_one(copy: Path, database: Path) -
     database.chmod(0o640)
     put_back(copy, database)
     assert stat.S_IMODE(database.stat().st_mode) == 0o640
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_restored_file_belongs_to_whom_the_old_one_belonged(copy: Path, database: Path) -> None:
+    os.chown(database, 12345, 54321)
+    put_back(copy, database)
+    assert (database.stat().st_uid, database.stat().st_gid) == (12345, 54321)
 
 
 def test_database_is_never_restored_from_itself(tmp_path: Path, database: Path) -> None:
@@ -445,6 +454,7 @@ def test_nobody_gets_in_while_a_restore_is_at_work(copy: Path, database: Path) -
         told[step] = paykit(*words, cwd=database.parent).stderr
         again = paykit("db", "restore", str(copy), "--database", str(database), cwd=database.parent)
         assert (again.returncode, "another restore is at work" in again.stderr) == (3, True), again.stderr
+        assert "cut off" not in again.stderr
 
     restore(copy, database, now_ms=NOW_MS, at_step=look)
     assert list(told) == list(RestoreStep)
