@@ -191,7 +191,7 @@ def _take_over_owner(old: Path, new: Path) -> None:
 
 def _free_name(target: Path, now_ms: int) -> str:
     when = datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
-    for suffix in ("", *(f".{number}" for number in range(2, KEPT_NAMES_MAX))):
+    for suffix in ("", *(f".{number}" for number in range(2, KEPT_NAMES_MAX + 1))):
         kept = beside(target, f".before-restore-{when}{suffix}")
         if not any(beside(kept, part).exists() for part in KEPT_PARTS):
             return kept.name
