@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -99,6 +99,9 @@ def run(
     json_lines: AsJson = False,
     dry_run: Annotated[bool, Parameter(negative="", help="Show the payload and post nothing.")] = False,
     retry_rejected: Annotated[bool, Parameter(negative="", help="Try a rejected day anew.")] = False,
+    after_restore_checked: Annotated[
+        bool, Parameter(negative="", help="Take late rows in although the processor cannot be asked who settled them.")
+    ] = False,
 ) -> int:
     """Settle an account's day, or several days in order; the first day that fails ends the run."""
     output = Output(as_json=json_lines)
@@ -108,16 +111,21 @@ def run(
     table = _read_rates(rates) if rates is not None else None
     if dry_run:
         return asyncio.run(_look_at_days(requests, settings, table, output))
-    return asyncio.run(_run_days(requests, settings, table, output, retry_rejected=retry_rejected))
+    asked = {"retry_rejected": retry_rejected, "after_restore_checked": after_restore_checked}
+    return asyncio.run(_run_days(requests, settings, table, output, asked))
 
 
 async def _run_days(
-    requests: Sequence[RunRequest], settings: Settings, rates: Rates | None, output: Output, *, retry_rejected: bool
+    requests: Sequence[RunRequest],
+    settings: Settings,
+    rates: Rates | None,
+    output: Output,
+    asked: Mapping[str, bool],
 ) -> int:
     async with settings.make_client() as client, _runner(client, settings, rates) as runner:
 
         async def settle(wanted: RunRequest) -> None:
-            output.posted(await runner.run(wanted, requested_by="cli", retry_rejected=retry_rejected))
+            output.posted(await runner.run(wanted, requested_by="cli", **asked))
 
         return await _in_order(requests, settle, output)
 

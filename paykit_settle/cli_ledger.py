@@ -1,6 +1,6 @@
-"""Commands about the ledger's file: prove it, show its state, copy it while the service runs.
+"""Commands about the ledger's file: prove it, show its state, copy it while the service runs, put a copy back.
 
-They open the file beside whoever uses it, read one committed state, and change nothing in it.
+All but `db restore` open the file beside whoever uses it, read one committed state, and change nothing in it.
 """
 
 import json
@@ -11,10 +11,12 @@ from cyclopts import App
 
 from paykit_settle.cli_options import AsJson, ConfigFile, Database, read_settings
 from paykit_settle.store.files import back_up, check_file, file_status
+from paykit_settle.store.restoring import restore as restore_file
+from paykit_settle.store.store import clock_ms
 
 
 def register(app: App) -> None:
-    """Adds `ledger check`, `db status` and `db backup` to the program."""
+    """Adds `ledger check`, `db status`, `db backup` and `db restore` to the program."""
     ledger = App(name="ledger", help="What the ledger holds.", result_action="return_value")
     files = App(name="db", help="The ledger's file.", result_action="return_value")
     app.command(ledger)
@@ -39,6 +41,14 @@ def register(app: App) -> None:
     ) -> int:
         """Copy the file to FILE, also while the service writes; an existing FILE is never overwritten."""
         return _show_backup(path(config, database), file, as_json=json_lines)
+
+    @files.command
+    def restore(
+        file: Path, /, *, database: Database = None, config: ConfigFile = None, json_lines: AsJson = False
+    ) -> int:
+        """Put the back-up FILE in the database's place, checked and as one step; the old database is kept beside it."""
+        settings = read_settings(config, database=database)
+        return _restore(file, settings.database, settings.busy_timeout_ms, as_json=json_lines)
 
 
 def _show_check(path: str, *, as_json: bool) -> int:
@@ -72,3 +82,22 @@ def _show_backup(path: str, file: Path, *, as_json: bool) -> int:
     else:
         print(f"{path} copied to {file}, {size_bytes:,} bytes, checked")
     return 0
+
+
+def _restore(file: Path, path: str, busy_timeout_ms: int, *, as_json: bool) -> int:
+    done = restore_file(file, path, now_ms=clock_ms(), busy_timeout_ms=busy_timeout_ms)
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(done)))
+        return 0
+    if done.is_continued:
+        print("a restore of this back-up had been cut off: it is finished now")
+    print(f"{done.database} restored from {done.restored_from}, {done.size_bytes:,} bytes, checked")
+    if done.migrated:
+        print(f"migrated: {', '.join(done.migrated)}")
+    print(f"the database that was there is kept as {done.kept}" if done.kept else "no database was there before")
+    print(_AFTER_RESTORE)
+    return 0
+
+
+_AFTER_RESTORE = """Next, for each account, settle the days since the back-up in order, the first missing day first:
+  paykit-settle run --account ACCOUNT --from FIRST_DAY --to yesterday"""

@@ -23,6 +23,7 @@ from paykit_settle.errors import InvalidRequest, RunInProgress, SettleError
 from paykit_settle.explain import explanation, explanation_text, run_json
 from paykit_settle.money import format_amount
 from paykit_settle.runner import Runner
+from paykit_settle.store.database import refuse_half_restored
 from paykit_settle.store.history import (
     History,
     find_run,
@@ -208,6 +209,7 @@ async def _history(store: Store, identity: str, *, with_late_rows: bool = True) 
 
 def with_store(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:
     """Opens the database for one command; it must exist, unlike for `run` and `serve`, which make it."""
+    refuse_half_restored(settings.database)
     if not Path(settings.database).exists():
         raise InvalidRequest(f"there is no database {settings.database}: name it with --database")
     store = settings.open_store()

@@ -19,7 +19,7 @@ from paykit_settle.asking import ask
 from paykit_settle.body_reader import ACCEPT_ENCODING, BodyLimits, read_bounded, unpacked
 from paykit_settle.budget import RequestBudget
 from paykit_settle.endpoint import check_api_key, check_base_url
-from paykit_settle.errors import InvalidConfig, InvariantViolated, ProcessorError, ProcessorRejected, SettleError
+from paykit_settle.errors import InvalidConfig, InvariantViolated, ProcessorError, SettleError
 from paykit_settle.faults import Exchange
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.page_shape import AlikeRows
@@ -39,14 +39,15 @@ from paykit_settle.version import __version__
 from paykit_settle.window import Window
 from paykit_settle.wire import (
     FoundSettlement,
+    SettlementList,
     decode_created,
     decode_object,
     decode_rates,
-    decode_settlements,
 )
 
 PAGE_SIZE_MAX = 100
 PAGES_MAX = 100_000
+NO_SUCH_ROUTE = (404, 405, 410, 501)
 
 T = TypeVar("T")
 
@@ -119,14 +120,17 @@ class ProcessorClient:
         return await self._ask(post_request("/v1/settlements", body, idempotency_key), decode_created)
 
     async def find_settlements(self, account: str, day: date) -> list[FoundSettlement] | None:
-        """What the processor has for that account and day; None when it has no such look-up (404, 405)."""
-        request = get_request("/v1/settlements", {"account": account, "date": day.isoformat()})
+        """What the processor has for that account and day, of all pages; None when it has no such look-up."""
+        params: dict[str, str | int] = {"account": account, "date": day.isoformat()}
+        settlements = SettlementList(account, day)
         try:
-            return await self._ask(request, decode_settlements)
-        except ProcessorRejected as error:
-            if error.status in (404, 405):
+            while (after := await self._ask(get_request("/v1/settlements", params), settlements.read)) is not None:
+                params["starting_after"] = after
+        except ProcessorError as error:
+            if error.status in NO_SUCH_ROUTE and not settlements.page_count:
                 return None
             raise
+        return settlements.found
 
     async def rates(self, *, base: str, day: date) -> Rates:
         """The rate table that the processor published for that day; a rate that is malformed is refused when needed."""

@@ -5,7 +5,7 @@ A pull that was cut off goes on after its last stored page. Nothing here decides
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from datetime import date as Date
 
@@ -35,6 +35,14 @@ class Pulled:
     late: list[LatePeriod] = field(default_factory=list)
     pending: list[tuple[Date, BalanceTransaction]] = field(default_factory=list)
     late_ids: list[tuple[Date, str]] = field(default_factory=list)
+
+    def without(self, periods: Collection[Date]) -> "Pulled":
+        """The same, with nothing taken in of those earlier days."""
+        return replace(
+            self,
+            late=[late for late in self.late if late.period not in periods],
+            late_ids=[(period, identity) for period, identity in self.late_ids if period not in periods],
+        )
 
 
 async def pull_run(

@@ -21,6 +21,7 @@ from paykit_settle.corrections import corrected
 from paykit_settle.day_reader import AtStep, OnProgress
 from paykit_settle.errors import InvariantViolated, RunInProgress, SettleError, SettlementConflict
 from paykit_settle.lifecycle import Event, State, Step
+from paykit_settle.lookups import blocked_periods
 from paykit_settle.models import PostedSettlement, Settlement
 from paykit_settle.posting import SettlementPoster
 from paykit_settle.pull import Pulled, pull_run
@@ -90,15 +91,38 @@ class Runner:
             await asyncio.gather(*late, return_exceptions=True)
         self._owner.close()
 
-    async def run(self, wanted: RunRequest, *, requested_by: str, retry_rejected: bool = False) -> PostedSettlement:
+    async def run(
+        self,
+        wanted: RunRequest,
+        *,
+        requested_by: str,
+        retry_rejected: bool = False,
+        after_restore_checked: bool = False,
+    ) -> PostedSettlement:
         """Settles the day, or answers with the settlement that exists.
 
         A second call while one runs waits for it and gives the same answer. A caller that goes away does not stop the
         run. Raises what `claim`, `build_settlement` and `SettlementPoster.post` raise; the run's state says the same.
+        `after_restore_checked`: a person has made sure that late rows are not settled by a run that this database has
+        forgotten (`lookups.py`).
         """
-        return await self._run(wanted, requested_by, retry_rejected=retry_rejected, zone=self._options.zone)
+        return await self._run(
+            wanted,
+            requested_by,
+            retry_rejected=retry_rejected,
+            after_restore_checked=after_restore_checked,
+            zone=self._options.zone,
+        )
 
-    async def _run(self, wanted: RunRequest, requested_by: str, *, retry_rejected: bool, zone: str) -> PostedSettlement:
+    async def _run(
+        self,
+        wanted: RunRequest,
+        requested_by: str,
+        *,
+        zone: str,
+        retry_rejected: bool = False,
+        after_restore_checked: bool = False,
+    ) -> PostedSettlement:
         key = (wanted.account, wanted.date)
         if key in self._running:
             first, task = self._running[key]
@@ -107,7 +131,7 @@ class Runner:
                     f"{wanted.account} on {wanted.date} is being settled in {first.settlement_currency.upper()}"
                 )
         else:
-            task = asyncio.create_task(self._settle(wanted, requested_by, retry_rejected, zone))
+            task = asyncio.create_task(self._settle(wanted, requested_by, retry_rejected, after_restore_checked, zone))
             self._running[key] = (wanted, task)
             task.add_done_callback(lambda done: self._finished(key, done))
         return await asyncio.shield(task)
@@ -123,7 +147,7 @@ class Runner:
                 continue
             wanted = RunRequest(account=run.account, date=run.date, settlement_currency=run.settlement_currency)
             try:
-                posted = await self._run(wanted, requested_by, retry_rejected=False, zone=run.zone)
+                posted = await self._run(wanted, requested_by, zone=run.zone)
                 outcomes.append((run, posted))
             except SettleError as error:
                 outcomes.append((run, error))
@@ -138,7 +162,9 @@ class Runner:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.info("run of %s on %s ended: %s", *key, error)
 
-    async def _settle(self, wanted: RunRequest, requested_by: str, retry_rejected: bool, zone: str) -> PostedSettlement:
+    async def _settle(
+        self, wanted: RunRequest, requested_by: str, retry_rejected: bool, after_restore_checked: bool, zone: str
+    ) -> PostedSettlement:
         window = day_window(wanted.date, load_zone(zone))
         window.check_closed(self._now(), grace=timedelta(seconds=self._options.grace_s))
         self._at_step(Step.BEFORE_CLAIM)
@@ -160,10 +186,12 @@ class Runner:
             attempt = await self._store.read(lambda connection: current_attempt(connection, run))
             return _answer(run, attempt, replayed=True)
         self._at_step(Step.CLAIMED)
-        frozen = await self._pull_and_freeze(run) if run.state is State.PULLING else (run, None)
-        return _answer(*await self._poster.post(*frozen), replayed=False)
+        if run.state is State.PULLING:
+            frozen = await self._pull_and_freeze(run, after_restore_checked=after_restore_checked)
+            return _answer(*await self._poster.post(*frozen), replayed=False)
+        return _answer(*await self._poster.post(run), replayed=False)
 
-    async def _pull_and_freeze(self, run: Run) -> tuple[Run, Attempt]:
+    async def _pull_and_freeze(self, run: Run, *, after_restore_checked: bool) -> tuple[Run, Attempt]:
         """The frozen run and its attempt; on an error it is failed, and what was read is kept for the next attempt."""
         try:
             dealt_with: set[str] = set()
@@ -177,7 +205,17 @@ class Runner:
                     on_progress=self._on_progress,
                     dealt_with=dealt_with,
                 )
-                frozen = await self._freeze(run, pulled)
+                blocked = await blocked_periods(
+                    self._client,
+                    self._store,
+                    run,
+                    {period for period, _ in pulled.late_ids},
+                    now=self._now(),
+                    checked=after_restore_checked,
+                )
+                for period, reason in blocked.items():
+                    logger.warning("%s: late rows of %s stay owed: %s", run.id, period, reason)
+                frozen = await self._freeze(run, pulled.without(blocked))
                 if frozen is not None:
                     return frozen
                 # Another run has one of these late rows: roll up again without it, from the stored pages.

@@ -16,9 +16,12 @@ from paykit_settle.models import Settlement
 from paykit_settle.money import ScaleProfile
 from paykit_settle.rates import Rates
 from paykit_settle.strict_json import json_type, loads
+from paykit_settle.window import parse_date
 
 IDEMPOTENCY_KEY_LENGTH_MAX = 255
 NAME_LENGTH_MAX = 255
+SETTLEMENT_PAGES_MAX = 100
+"""Pages of one look-up: a day has one settlement, but a processor that does not filter lists them all."""
 
 
 def decode_rates(body: bytes) -> Rates:
@@ -153,22 +156,53 @@ class FoundSettlement:
         return all(self.members.get(name) == value for name, value in sent.items())
 
 
-def decode_settlements(body: bytes) -> list[FoundSettlement]:
-    """The settlements of a list; `ValueError` if it is not one, or does not show all of them."""
-    answer = decode_object(body)
-    entries = answer.get("data")
-    if not isinstance(entries, list) or answer.get("has_more") is not False:
-        raise ValueError("settlements: expected the whole list, with data and has_more false")
-    found = []
-    for entry in entries:
-        if (
-            not isinstance(entry, dict)
-            or not isinstance(entry.get("id"), str)
-            or not isinstance(entry.get("status"), str)
-        ):
-            raise ValueError("settlements: an entry has no id or status")
-        found.append(FoundSettlement(id=entry["id"], status=entry["status"], members=entry))
-    return found
+class SettlementList:
+    """The settlements of one account and day, read from a list's pages; the list is whole once `read` gives None.
+
+    Entries of another account or day are dropped, for a processor that does not filter; one that does not say which it
+    belongs to counts. An entry that comes again counts once.
+    """
+
+    def __init__(self, account: str, day: date) -> None:
+        self._account = account
+        self._day = day
+        self._entries: dict[str, FoundSettlement] = {}
+        self.page_count = 0
+
+    @property
+    def found(self) -> list[FoundSettlement]:
+        """What was read so far, in the processor's order."""
+        return [each for each in self._entries.values() if not self._is_of_another(each.members)]
+
+    def read(self, body: bytes) -> str | None:
+        """Take one page in and return the cursor of the next; `ValueError` for a page that leads nowhere."""
+        answer = decode_object(body)
+        entries, has_more = answer.get("data"), answer.get("has_more")
+        if not isinstance(entries, list) or type(has_more) is not bool:
+            raise ValueError("settlements: expected a list, with data and has_more")
+        page = [_found_settlement(entry) for entry in entries]
+        new = {each.id: each for each in page if each.id not in self._entries}
+        if has_more and not new:
+            raise ValueError("settlements: more are promised, and none come")
+        if has_more and self.page_count + 1 >= SETTLEMENT_PAGES_MAX:
+            raise ValueError(f"settlements: the list of one day has more than {SETTLEMENT_PAGES_MAX} pages")
+        self._entries |= new
+        self.page_count += 1
+        return page[-1].id if has_more else None
+
+    def _is_of_another(self, members: Mapping[str, object]) -> bool:
+        account, day = members.get("account"), members.get("date")
+        try:
+            is_other_day = parse_date(day) != self._day
+        except ValueError:
+            is_other_day = False  # not a day as we write it: nothing is known from it
+        return is_other_day or (isinstance(account, str) and account != self._account)
+
+
+def _found_settlement(entry: object) -> FoundSettlement:
+    if not isinstance(entry, dict):
+        raise ValueError(f"settlements: an entry must be an object, got {json_type(entry)}")
+    return FoundSettlement(id=_name_in(entry, "id"), status=_name_in(entry, "status"), members=entry)
 
 
 def decode_object(body: bytes) -> dict[str, object]:

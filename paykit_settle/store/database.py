@@ -4,6 +4,7 @@ The one place that knows pragmas and error codes. Never open the same file with 
 two copies undo each other's locks. The file is migrated elsewhere; what is opened here must already be a ledger.
 """
 
+import ctypes
 import logging
 import os
 import shutil
@@ -46,19 +47,30 @@ LOG_PIECE_BYTES = 64 * 1024
 LOG_FREE_BYTES_MIN = 10 * LOG_BYTES
 """What must be free on the disk for the log to be reserved."""
 
+RESTORING_SUFFIX = "-restoring"
+"""What the file that says "a restore is exchanging this database" has after the database's name."""
+
 _BUSY_SLEEP_MAX_MS = 5
 
 logger = logging.getLogger(__name__)
 
 
 def connect(
-    path: str | Path, *, create: bool = False, read_only: bool = False, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+    path: str | Path,
+    *,
+    create: bool = False,
+    read_only: bool = False,
+    is_restoring: bool = False,
+    busy_timeout_ms: int = BUSY_TIMEOUT_MS,
 ) -> apsw.Connection:
     """A connection that commits durably, checks foreign keys and waits for other processes.
 
     The journal mode is left as the file has it. `DatabaseUnusable` if the file is missing (unless `create`), cannot
-    be opened, or is no database.
+    be opened, is no database, or was left by a restore that was cut off (unless it is that restore that asks:
+    `is_restoring`).
     """
+    if not is_restoring:
+        refuse_half_restored(path)
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     try:
         connection = apsw.Connection(str(path), flags=flags)
@@ -73,6 +85,8 @@ def connect(
             if read_only:
                 connection.execute("PRAGMA query_only = ON")
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # reads the file: is it a database?
+            if not is_restoring:
+                _refuse_exchanged(connection)
         except BaseException:
             connection.close()
             raise
@@ -83,16 +97,45 @@ def connect(
     return connection
 
 
+def refuse_half_restored(path: str | Path) -> None:
+    """`DatabaseUnusable` while a restore exchanges the database, which may be missing just then, or was cut off."""
+    file = os.path.realpath(path)
+    if os.path.exists(file + RESTORING_SUFFIX):
+        raise DatabaseUnusable(
+            f"database {file} is half restored: a restore was cut off, or is at work right now. "
+            "`paykit-settle db restore FILE`, with the same back-up, finishes it"
+        )
+
+
+def _refuse_exchanged(connection: apsw.Connection) -> None:
+    """Refuses a file that a restore has put aside since it was opened: what is written there would be lost."""
+    if not connection.filename:  # a database in memory
+        return
+    refuse_half_restored(connection.filename)
+    has_moved = ctypes.c_int(0)
+    connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(has_moved))
+    if has_moved.value:
+        raise StoreBusy(f"database {connection.filename} was exchanged while it was opened: open it again")
+
+
 def use_wal(connection: apsw.Connection) -> None:
-    """Puts the file into write-ahead-log mode, for long-lived connections: readers and the writer do not wait."""
-    # Beside somebody who writes to a file without a log, SQLite says "busy" at once.
-    mode = with_patience(lambda: connection.execute("PRAGMA journal_mode = WAL").get, at_least_ms=BUSY_TIMEOUT_MS)
-    if mode != "wal":
-        raise DatabaseUnusable(f"database {connection.filename} cannot use a write-ahead log ({mode})")
-    pages = CHECKPOINT_BYTES // connection.execute("PRAGMA page_size").get
-    connection.execute(
-        f"PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = {pages}; PRAGMA cache_size = -{CACHE_KIB}"
-    )
+    """Puts the file into write-ahead-log mode, for long-lived connections: readers and the writer do not wait.
+
+    From here on the file is locked against being exchanged, for as long as the connection is open.
+    """
+    try:
+        # Beside somebody who writes to a file without a log, SQLite says "busy" at once.
+        mode = with_patience(lambda: connection.execute("PRAGMA journal_mode = WAL").get, at_least_ms=BUSY_TIMEOUT_MS)
+        if mode != "wal":
+            raise DatabaseUnusable(f"database {connection.filename} cannot use a write-ahead log ({mode})")
+        pages = CHECKPOINT_BYTES // connection.execute("PRAGMA page_size").get
+        connection.execute(
+            f"PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = {pages}; PRAGMA cache_size = -{CACHE_KIB}"
+        )
+        # The first read takes the lock that says "this file is in use", and it is kept until the end.
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    except apsw.Error as error:
+        raise domain_error(error) from error
 
 
 def reserve_log(path: str) -> None:

@@ -64,7 +64,7 @@ def back_up(path: str | Path, target: str | Path) -> int:
     part = target.with_name(f"{target.name}.part-{os.getpid()}")
     source = connect(path, read_only=True)
     try:
-        _copy(source, part)
+        copy_database(source, part)
         part.rename(target)
     except OSError as error:
         raise DatabaseUnusable(f"back-up {target} cannot be written: {error.strerror}") from error
@@ -73,11 +73,12 @@ def back_up(path: str | Path, target: str | Path) -> int:
     finally:
         source.close()
         part.unlink(missing_ok=True)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     return target.stat().st_size
 
 
-def _copy(source: apsw.Connection, part: Path) -> None:
+def copy_database(source: apsw.Connection, part: Path) -> None:
+    """Copy one committed state of an open database into the file `part`, whole, checked and on the disk."""
     copy = connect(part, create=True)
     try:
         # Holding one read transaction keeps the source's state still, so writers never make the copy start again.
@@ -96,7 +97,8 @@ def _copy(source: apsw.Connection, part: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: a renamed file has its new name after a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -42,6 +42,11 @@ def is_alive(database: Path, name: str) -> bool:
     return _is_alive(_folder_of(database) / name)
 
 
+def living_owners(database: Path) -> list[str]:
+    """The names of the processes that work on this database right now."""
+    return sorted(path.name for path in _folder_of(database).glob("[!.]*") if _is_alive(path))
+
+
 def _folder_of(database: Path) -> Path:
     # Of the file itself, whichever of its paths it was opened by: else its owners would not see each other.
     file = database.resolve()

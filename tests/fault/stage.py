@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 import apsw
@@ -38,7 +38,6 @@ TOTAL = 145199
 QUICK = RetryPolicy(attempts_max=2, wait_first_ms=1, request_timeout_s=30, deadline_s=60)
 SETTLEMENTS = "/v1/settlements"
 LIST = "/v1/balance_transactions"
-LATER = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 class ScriptedProcessor(Processor):
@@ -172,9 +171,11 @@ class Host:
     client: ProcessorClient
     store: Store
     runner: Runner
+    clock: "Clock"
 
     async def run(self, day: str = DAY, currency: str = "usd", *, retry_rejected: bool = False) -> PostedSettlement:
         wanted = make_run_request(ACCOUNT, day, currency)
+        self.clock.pass_day(wanted.date)
         return await self.runner.run(wanted, requested_by="test", retry_rejected=retry_rejected)
 
     async def run_again(self, day: str = DAY) -> PostedSettlement:
@@ -209,6 +210,26 @@ class Host:
         return await self.store.read(lambda connection: _balance(connection, currency))
 
 
+class Clock:
+    """A host's clock: the evening after the newest day that its database knows, or that it was asked for."""
+
+    def __init__(self, newest: date | None) -> None:
+        self._newest = newest
+
+    @property
+    def now(self) -> datetime:
+        return datetime.combine(self._newest or date.fromisoformat(DAY), time(18), UTC) + timedelta(days=1)
+
+    def pass_day(self, day: date) -> None:
+        """Goes on to the evening after that day; never back."""
+        self._newest = max(self._newest or day, day)
+
+
+def _newest_day(connection: apsw.Connection) -> date | None:
+    found = connection.execute("SELECT max(date) FROM runs").get
+    return None if found is None else date.fromisoformat(str(found))
+
+
 def _balance(connection: apsw.Connection, currency: str) -> int:
     sql = "SELECT balance FROM accounts WHERE tenant = ? AND id = 'balance' AND currency = ?"
     found = connection.execute(sql, (ACCOUNT, currency)).get
@@ -226,8 +247,9 @@ async def host(
     tenants: Mapping[str, str] | None = None,
     at_step: Callable[[Step], None] = lambda _step: None,
 ) -> AsyncIterator[Host]:
-    """A host on that database, closed in order at the end; its clock lies months after every day of the tests."""
+    """A host on that database, closed in order at the end."""
     store = Store(database)
+    clock = Clock(store.submit(_newest_day).result())
     try:
         async with ProcessorClient(url, policy=policy) as client:
             runner = Runner(
@@ -237,10 +259,10 @@ async def host(
                 rates=rates,
                 tenants=tenants,
                 at_step=at_step,
-                now=lambda: LATER,
+                now=lambda: clock.now,
             )
             try:
-                yield Host(client=client, store=store, runner=runner)
+                yield Host(client=client, store=store, runner=runner, clock=clock)
             finally:
                 await runner.close()
     finally:

@@ -33,7 +33,7 @@ from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.store.upkeep import prune
 from paykit_settle.store.write_offs import write_off
-from tests.fault.stage import ACCOUNT, LATER, LIST, SETTLEMENTS, Host, wire_row
+from tests.fault.stage import ACCOUNT, LIST, SETTLEMENTS, Clock, Host, wire_row
 
 EPISODES = 10
 STEPS = 120
@@ -162,9 +162,10 @@ class Model:
         self.stack.push_async_callback(http.aclose)
         client = ProcessorClient("http://127.0.0.1:1", policy=QUICK, http=http)
         options = RunOptions(page_size=3, look_back_days=LOOK_BACK)
-        runner = Runner(client, store, options=options, at_step=self.at_step, now=lambda: LATER)
+        clock = Clock(FIRST_DAY + timedelta(days=self.today))
+        runner = Runner(client, store, options=options, at_step=self.at_step, now=lambda: clock.now)
         self.stack.push_async_callback(runner.close)
-        self.here = Host(client=client, store=store, runner=runner)
+        self.here = Host(client=client, store=store, runner=runner, clock=clock)
 
     async def stop(self) -> None:
         await self.stack.aclose()

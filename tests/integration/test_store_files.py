@@ -5,7 +5,6 @@ Without these, a back-up could hold half a transfer, and nobody would know befor
 
 import asyncio
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -71,13 +70,6 @@ def test_newer_file_is_refused_by_every_command(database: Path) -> None:
         assert (done.returncode, "database_too_new" in done.stderr) == (2, True), done.stderr
 
 
-def restore(copy: Path, database: Path) -> None:
-    """Puts the copy in the file's place, as the docs say: the service stopped, nothing of the old file left."""
-    for leftover in (path for path in database.parent.glob(f"{database.name}*") if path.is_file()):
-        leftover.unlink()
-    shutil.copy(copy, database)
-
-
 async def test_backup_while_the_service_writes_is_whole_and_restores(tmp_path: Path) -> None:
     database, copy = tmp_path / "live.db", tmp_path / "copy.db"
     with service_process(database) as (process, url):
@@ -113,7 +105,8 @@ async def test_backup_while_the_service_writes_is_whole_and_restores(tmp_path: P
     keys = {str(key) for (key,) in peek(copy, "SELECT key FROM journals")[0]}
     assert before <= keys <= set(booked)
 
-    restore(copy, database)
+    restored = await asyncio.to_thread(paykit, "db", "restore", str(copy), "--database", str(database), cwd=tmp_path)
+    assert restored.returncode == 0, restored.stderr
     with service_process(database) as (_, url):
         async with client(url) as http:
             assert await balance(http, "t") == 5 * len(keys)

@@ -20,7 +20,7 @@ RANKS = [
     ["errors"],
     ["money", "strict_json", "window"],
     ["rates", "transaction_types", "endpoint", "body_reader", "retry", "run_request", "days", "sending", "budget"],
-    ["models", "lifecycle", "direct", "verify_pages", "verify_corrections"],
+    ["models", "lifecycle", "missing_days", "direct", "verify_pages", "verify_corrections"],
     ["accumulator", "page_shape", "paging", "corrections", "verify_rows"],
     ["settlement", "journal", "wire", "page_wire", "report", "terminal", "verify", "http_json"],
     ["booking", "answers", "processor_request", "ledger_requests"],
@@ -29,7 +29,7 @@ RANKS = [
     ["store"],
     ["explain_windows", "difference_report"],
     ["run", "explain", "transfers"],
-    ["page_buffer"],
+    ["page_buffer", "lookups"],
     ["day_reader"],
     ["pull", "recheck"],
     ["posting", "checking"],
@@ -47,7 +47,7 @@ PURE = {
     "faults", "errors", "version", "money", "strict_json", "window", "rates", "transaction_types", "endpoint", "retry",
     "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
     "verify", "verify_pages", "verify_rows", "verify_corrections", "ledger_requests", "booking", "accumulator",
-    "page_shape", "paging", "corrections",
+    "page_shape", "paging", "corrections", "missing_days",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.
