@@ -24,12 +24,12 @@ from paykit_settle.store.differences import Seen, corrections_for, note_differen
 from paykit_settle.store.packing import pack_ids
 from paykit_settle.store.rows import change
 from paykit_settle.store.runs import run_by_day, run_by_number
-from tests.fault.stage import ACCOUNT, DAY, LATER, Host, a_processor, columns, host, wire_row
+from tests.fault.stage import ACCOUNT, DAY, Host, a_processor, columns, host, wire_row
 from tests.programs import PAYKIT, running
 
 DATABASE = "paykit.db"
 NEXT, THIRD = "2026-01-16", "2026-01-17"
-SINCE_MS = int(LATER.timestamp()) * 1000
+SINCE_MS = 1_780_272_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,7 +437,7 @@ def test_settled_row_cannot_be_written_off_and_its_run_is_named(cli: Cli, fake: 
     refused = write_off(cli, "t1")
     assert (refused.code, "run_000001 of 2026-01-15 has settled it" in refused.err) == (2, True)
     fake.state.release_pending(ACCOUNT)
-    assert cli("run", "--account", ACCOUNT, "--date", NEXT).code == 0
+    assert cli("run", "--account", ACCOUNT, "--date", NEXT, "--after-restore-checked").code == 0
     late = write_off(cli, "p1")
     assert (late.code, "run_000002 of 2026-01-16 has settled it" in late.err) == (2, True)
     note(fake, seen(now=CHANGED))
