@@ -21,7 +21,9 @@ RANKS = [
     ["money", "strict_json", "window"],
     ["rates", "transaction_types", "endpoint", "body_reader", "retry", "run_request", "days", "sending", "budget"],
     ["models", "lifecycle", "direct"],
+    ["id_hashes"],
     ["accumulator", "page_shape", "paging"],
+    ["page_slots"],
     ["settlement", "journal", "wire", "page_wire", "report", "terminal", "verify", "http_json"],
     ["booking", "answers", "processor_request", "ledger_requests"],
     ["asking"],
@@ -45,7 +47,7 @@ WITHIN_RANK = {("run_request", "retry")}
 PURE = {
     "faults", "errors", "version", "money", "strict_json", "window", "rates", "transaction_types", "endpoint", "retry",
     "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
-    "verify", "ledger_requests", "booking", "accumulator", "page_shape", "paging",
+    "verify", "ledger_requests", "booking", "accumulator", "page_shape", "paging", "id_hashes",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.
