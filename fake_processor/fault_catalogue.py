@@ -7,29 +7,12 @@ looks here for the options. A fault acts in one stage of a request's life.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from difflib import get_close_matches
 
-Stage = Literal["wait", "limit", "refuse", "before", "after", "truth", "page", "rates", "body", "send"]
-"""Where a fault acts: waits first; limits and refusals instead of an answer; `before` and `after` the effect; `truth`
-changes the data; `page` and `rates` change an answer of that kind, `body` the bytes of any, `send` how they travel."""
+from fake_processor.fault_catalogue_odd import ODD_KINDS
+from fake_processor.fault_kinds import ANY, LIST, POST, RATES, FaultKind
 
-LIST = "GET /v1/balance_transactions"
-RATES = "GET /v1/fx/rates"
-POST = "POST /v1/settlements"
-ANY = "*"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultKind:
-    """One way to misbehave: `route` is where it acts unless told otherwise, `options` are its settings' defaults."""
-
-    name: str
-    stage: Stage
-    description: str
-    route: str = ANY
-    options: Mapping[str, int | str] = field(default_factory=dict)
-
+__all__ = ["ANY", "FAULTS", "LIST", "POST", "RATES", "FaultKind", "fault_kind"]
 
 _KINDS = (
     # Slow.
@@ -228,6 +211,16 @@ _KINDS = (
         route=RATES,
         options={"days": 30},
     ),
+    *ODD_KINDS,
 )
 
 FAULTS: Mapping[str, FaultKind] = {kind.name: kind for kind in _KINDS}
+
+
+def fault_kind(name: str) -> FaultKind:
+    """The fault of that name. ValueError, with the name that comes nearest, when there is none."""
+    kind = FAULTS.get(name)
+    if kind is None:
+        near = get_close_matches(name[:60], FAULTS, n=1)
+        raise ValueError(f"unknown fault {name!r:.60}" + (f"; did you mean {near[0]}?" if near else ""))
+    return kind

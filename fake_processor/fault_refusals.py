@@ -10,6 +10,13 @@ from fake_processor.limits import too_many_requests
 from fake_processor.state import failure
 from fake_processor.wire import Answer, Refusal, Request, invalid, refusal_answer
 
+_ABSENT = {
+    404: ("url_unknown", "Unrecognized request URL ({method}: {path})."),
+    405: ("method_not_allowed", "{method} is not allowed here; allowed: POST."),
+    410: ("gone", "{path} was taken out of service."),
+    501: ("not_implemented", "{method} {path} is not implemented."),
+}
+
 GATEWAY_PAGE = b"<!doctype html><html><head><title>502 Bad Gateway</title></head><body>502 Bad Gateway</body></html>\n"
 
 
@@ -49,8 +56,16 @@ def _refusal(fault: Fired, request: Request, clock: Clock) -> Refusal | None:
                 "There is currently another in-progress request using this Idempotent Key. Please try again later."
             )
             return Refusal(409, message, code="idempotency_key_in_use", error_type="idempotency_error")
+        case "no_such_route" | "lookup_missing":
+            return _absent(fault.number("status"), request)
         case _:
             return _deleted_cursor(request)
+
+
+def _absent(status: int, request: Request) -> Refusal:
+    code, message = _ABSENT[status]
+    headers = {"Allow": "POST"} if status == 405 else {}
+    return Refusal(status, message.format(method=request.method, path=request.path), code=code, headers=headers)
 
 
 def _deleted_cursor(request: Request) -> Refusal | None:

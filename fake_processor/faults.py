@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fake_processor.dice import Dice
-from fake_processor.fault_catalogue import ANY, FAULTS, FaultKind, Stage
+from fake_processor.fault_catalogue import fault_kind
+from fake_processor.fault_kinds import ANY, FaultKind, Stage
 from fake_processor.limits import RateLimit
 from fake_processor.wire import Request
 
@@ -22,7 +23,8 @@ class Rule:
     """One fault that is set. It looks at the requests of its route only.
 
     It fires on the `nth` of them, or else on those after the first `after`, at most `count` times, each with a chance
-    of `per_mille` in a thousand by the `seed`. `seen` and `fired` count what has come.
+    of `per_mille` in a thousand by the `seed`. `seen` and `fired` count what has come; `picked` is the row that a fault
+    of one row keeps to when none is named.
     """
 
     number: int
@@ -36,6 +38,7 @@ class Rule:
     options: Mapping[str, int | str]
     seen: int = 0
     fired: int = 0
+    picked: str = ""
     limit: RateLimit | None = None
 
     def fires(self, request: Request) -> bool:
@@ -106,15 +109,9 @@ class FaultBook:
         **options: int | str,
     ) -> Rule:
         """Set a fault. ValueError for an unknown fault or option, or for a number out of its range."""
-        kind = FAULTS.get(name)
-        if kind is None:
-            raise ValueError(f"unknown fault {name!r:.60}")
+        kind = fault_kind(name)
         for option, value in options.items():
-            if option not in kind.options:
-                known = ", ".join(kind.options) or "none"
-                raise ValueError(f"fault {name} has no option {option!r:.60}; its options: {known}")
-            if type(value) is not type(kind.options[option]) or (isinstance(value, int) and value < 0):
-                raise ValueError(f"option {option} must be like {kind.options[option]!r}")
+            kind.check(option, value)
         _check_numbers(after=after, count=count, nth=nth, per_mille=per_mille, seed=seed)
         if len(self.rules) >= RULES_MAX:
             raise ValueError(f"at most {RULES_MAX} faults can be set at once; heal first")

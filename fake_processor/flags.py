@@ -6,7 +6,7 @@ import argparse
 import datetime as dt
 from collections.abc import Sequence
 
-from fake_processor.fault_catalogue import FAULTS
+from fake_processor.fault_catalogue import fault_kind
 from fake_processor.generated import generated_state
 from fake_processor.generator import LAST_DAY, Plan
 from fake_processor.state import ProcessorState
@@ -36,9 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     data.add_argument("--last-day", type=_day, default=LAST_DAY, help="the newest day (default: %(default)s)")
     faults = parser.add_argument_group("misbehaviour from the start (more by POST /_fake/faults)")
-    faults.add_argument(
-        "--fault", action="append", default=[], choices=sorted(FAULTS), metavar="NAME", help="a fault; repeatable"
-    )
+    faults.add_argument("--fault", action="append", default=[], type=_fault, metavar="NAME", help="a fault; repeatable")
     faults.add_argument(
         "--fault-per-mille",
         type=int,
@@ -71,6 +69,13 @@ def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= 65_535):
         raise argparse.ArgumentTypeError(f"{text} is no port (0 to 65535)")
     return int(text)
+
+
+def _fault(text: str) -> str:
+    try:
+        return fault_kind(text).name
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _codes(text: str) -> Sequence[str]:

@@ -53,6 +53,10 @@ class IdempotencyKeys:
         expires_s = self._clock.now_s + KEY_AGE_MAX_S
         self._saved[key] = SavedAnswer(content=content, status=status, answer=dict(answer), expires_s=expires_s)
 
+    def forget(self, key: str) -> None:
+        """Let a key be as if it was never used."""
+        self._saved.pop(key, None)
+
     def turn_into_failure(self, key: str) -> None:
         """Replace the kept answer by a 500: the effect is there, and nobody will be told so."""
         saved = self._saved[key]

@@ -11,7 +11,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fake_processor.wire import invalid
 
@@ -71,6 +71,16 @@ class Page:
         if self._rows is None:
             return self._texts
         return [json.dumps(row).encode("ascii") for row in self._rows]
+
+
+class Shown(Protocol):
+    """An account's rows as requests see them."""
+
+    def page(self, query: PageQuery) -> Page:
+        """At most `query.limit` rows beside the cursor; Refusal (400) for a cursor that names no row."""
+
+    def find(self, row_id: str) -> Row | None:
+        """The row of that id, or None."""
 
 
 class Listing:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fake_processor.fault_bodies import spoiled
+from fake_processor.fault_lists import OddListing
+from fake_processor.fault_lookups import odd_look_up
 from fake_processor.fault_pages import account_of, spoiled_page, spoiled_rates
 from fake_processor.fault_refusals import refusal_of
 from fake_processor.faults import FaultBook, Fired, of_stage
@@ -21,6 +23,7 @@ from fake_processor.listing import PageQuery
 from fake_processor.query import BALANCE_TRANSACTION_PARAMETERS, page_query, read_parameters, split_expand
 from fake_processor.records import RequestRecord, keep
 from fake_processor.routes import EXPANDABLE, answer
+from fake_processor.settlement_book import LookUp
 from fake_processor.state import ProcessorState, failure
 from fake_processor.wire import Answer, Refusal, Request, refusal_answer
 
@@ -163,21 +166,35 @@ class Processor:
                 return instead
         for fault in of_stage(fired, "truth"):
             self._change_truth(request, fault)
-        done = self._answered(request, None)
+        state = self._seen_through(fired)
+        done = self._answered(request, None, state=state)
         if done.status != 200:
             return done
         if request.path == LIST_PATH:
             for fault in of_stage(fired, "page"):
                 query = _page_query(request)
-                done = spoiled_page(done, fault, state=self.state, request=request, query=query)
+                done = spoiled_page(done, fault, state=state, request=request, query=query)
         elif request.path == RATES_PATH:
             for fault in of_stage(fired, "rates"):
                 done = spoiled_rates(done, fault)
         return done
 
-    def _answered(self, request: Request, refused: Refusal | None) -> Answer:
+    def _seen_through(self, fired: list[Fired]) -> ProcessorState:
+        """The state as the faults let a request see it."""
+        lists, look_ups = of_stage(fired, "list"), of_stage(fired, "lookup")
+        if not (lists or look_ups):
+            return self.state
+
+        def asked(look_up: LookUp) -> LookUp:
+            for fault in look_ups:
+                look_up = odd_look_up(look_up, fault, now_ns=self.state.clock.now_ns)
+            return look_up
+
+        return self.state.seen_through(lambda listing: OddListing(listing=listing, faults=lists), asked=asked)
+
+    def _answered(self, request: Request, refused: Refusal | None, *, state: ProcessorState | None = None) -> Answer:
         try:
-            return answer(self.state, request, api_keys=self.api_keys, refused=refused)
+            return answer(state or self.state, request, api_keys=self.api_keys, refused=refused)
         except Exception:
             # A bug of the fake, or a row that JSON cannot express: still an answer in the usual shape.
             logger.exception("fake processor failed on %s %s", request.method, request.path)

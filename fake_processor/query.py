@@ -81,7 +81,7 @@ def page_query(parameters: Mapping[str, str]) -> PageQuery:
     given = parameters.get
     start_s, end_s = _created_window(*map(given, CREATED_PARAMETERS))
     return PageQuery(
-        limit=_limit(given("limit")),
+        limit=read_limit(given("limit")),
         starting_after=given("starting_after"),
         ending_before=given("ending_before"),
         start_s=start_s,
@@ -95,7 +95,8 @@ def page_query(parameters: Mapping[str, str]) -> PageQuery:
 
 # All pages of a window ask for the same limit and the same time, so what these texts mean is remembered.
 @lru_cache(maxsize=256)
-def _limit(text: str | None) -> int:
+def read_limit(text: str | None) -> int:
+    """How many rows a page may have, 10 when nothing is said. Refusal: 400 for a limit outside of 1 to 100."""
     if text is None:
         return LIMIT_DEFAULT
     limit = _integer(text, param="limit")

@@ -21,9 +21,11 @@ from fake_processor.query import (
     page_query,
     plain_parameters,
     read_currency,
+    read_limit,
     read_parameters,
     split_expand,
 )
+from fake_processor.settlement_book import LookUp
 from fake_processor.state import ProcessorState
 from fake_processor.wire import (
     Answer,
@@ -37,6 +39,7 @@ from fake_processor.wire import (
 ACCOUNT_DEFAULT = "acct_123"
 KEY_PREFIX = "sk_test_"
 EXPANDABLE = frozenset({"data.source"})
+SETTLEMENT_PARAMETERS = frozenset({"account", "date", "limit", "starting_after"})
 CURSORS = frozenset({"starting_after", "ending_before"})
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.=&\[\]-]*")
@@ -48,7 +51,7 @@ GET  /v1/balance_transactions/{id}?account=
 GET  /v1/balance?account=
 GET  /v1/fx/rates?base=usd&date=
 POST /v1/settlements
-GET  /v1/settlements?account=&date=
+GET  /v1/settlements?account=&date=&limit=&starting_after=
 GET  /v1/settlements/{id}
 GET  /_fake/faults  what can go wrong on request, and how to ask for it
 """
@@ -181,10 +184,16 @@ def _post_settlement(state: ProcessorState, request: Request, _leaf: str) -> Ans
 
 
 def _list_settlements(state: ProcessorState, request: Request, _leaf: str) -> Answer:
-    parameters = read_parameters(request.query, known=frozenset({"account", "date"}))
-    account = parameters.get("account", request.headers.get("stripe-account"))
-    rows = state.settlements(account=account, date=parameters.get("date"))
-    return _list("/v1/settlements", rows, has_more=False)
+    parameters = read_parameters(request.query, known=SETTLEMENT_PARAMETERS)
+    look_up = LookUp(
+        account=parameters.get("account", request.headers.get("stripe-account")),
+        date=parameters.get("date"),
+        # All of them when nothing is said: an account has one a day.
+        limit=read_limit(parameters["limit"]) if "limit" in parameters else None,
+        starting_after=parameters.get("starting_after"),
+    )
+    rows, has_more = state.look_up(look_up)
+    return _list("/v1/settlements", rows, has_more=has_more)
 
 
 def _one_settlement(state: ProcessorState, request: Request, leaf: str) -> Answer:

@@ -6,16 +6,19 @@ settlements by account and date, because that is the caller's promise to keep an
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fake_processor.bodies import canonical, read_body
 from fake_processor.clock import Clock
 from fake_processor.generated_listing import GeneratedListing
 from fake_processor.keys import IdempotencyKeys
-from fake_processor.listing import Listing, Page, PageQuery, Row
+from fake_processor.listing import Listing, Page, PageQuery, Row, Shown
 from fake_processor.query import read_date
+from fake_processor.settlement_book import LookUp, SettlementBook
 from fake_processor.settlements import read_settlement
 from fake_processor.wire import JSON_TYPE, Refusal, invalid
 
@@ -50,7 +53,9 @@ class ProcessorState:
             for account, rows in (accounts or {}).items()
         }
         self._rates = {day: dict(table) for day, table in (rates or {}).items()}
-        self._settlements: list[dict[str, object]] = []
+        self._settlements = SettlementBook(self.clock)
+        self._shown: Callable[[Listing | GeneratedListing], Shown] | None = None
+        self._asked: Callable[[LookUp], LookUp] | None = None
 
     # What a test arranges.
 
@@ -79,7 +84,43 @@ class ProcessorState:
         """Withdraw a date's table; KeyError when there is none."""
         del self._rates[day]
 
+    def add_settlement(self, account: str, date: str, /, **members: object) -> str:
+        """Put a settlement there that nobody posted here, with these members in place of empty ones; its id.
+
+        It is shown as it is, right or wrong. ValueError when its id is taken.
+        """
+        body = {"account": account, "date": date, "settlement_currency": "usd", "lines": [], "total_net": 0}
+        body |= {name: value for name, value in members.items() if name in body}
+        digest = hashlib.sha256(json.dumps(body).encode("ascii")).hexdigest()
+        settlement = {"id": self._settlements.next_id(), "object": "settlement", "status": "created", **body}
+        settlement |= {"idempotency_key": f"foreign-{settlement['id']}", "body_sha256": digest, **members}
+        self._settlements.add(settlement)
+        return str(settlement["id"])
+
+    def remove_settlement(self, settlement_id: str, *, forget_key: bool = False) -> None:
+        """Lose a settlement, as no honest processor does. KeyError when it is missing.
+
+        Its idempotency key still gets the first answer, unless it is to be forgotten with it.
+        """
+        removed = self._settlements.remove(settlement_id)
+        if forget_key:
+            self.keys.forget(str(removed["idempotency_key"]))
+
     # What a request asks.
+
+    def seen_through(
+        self,
+        shown: Callable[[Listing | GeneratedListing], Shown] | None = None,
+        *,
+        asked: Callable[[LookUp], LookUp] | None = None,
+    ) -> ProcessorState:
+        """This state as a request is to see it, for reading only.
+
+        Its pages and rows are those of what `shown` makes of a listing; `asked` is what it takes a look-up for.
+        """
+        seen = copy.copy(self)
+        seen._shown, seen._asked = shown, asked
+        return seen
 
     def has_account(self, account: str) -> bool:
         return account in self._listings
@@ -95,11 +136,11 @@ class ProcessorState:
 
     def page(self, account: str, query: PageQuery) -> Page:
         """One page of an account. Refusal: 404 unknown account, 400 unknown cursor."""
-        return self._listing(account, param="account").page(query)
+        return self._seen(account).page(query)
 
     def transaction(self, account: str, transaction_id: str) -> Row:
         """One row by id. Refusal: 404 when the account has none of that id."""
-        row = self._listing(account, param="account").find(transaction_id)
+        row = self._seen(account).find(transaction_id)
         if row is None:
             raise _missing("balance transaction", transaction_id, param="id")
         return row
@@ -138,7 +179,7 @@ class ProcessorState:
         settlement = read_settlement(value)
         self._listing(settlement.account, param="account")
         answer: dict[str, object] = {
-            "id": f"setl_{len(self._settlements) + 1:04d}",
+            "id": self._settlements.next_id(),
             "object": "settlement",
             "status": "created",
             "account": settlement.account,
@@ -152,7 +193,7 @@ class ProcessorState:
             "idempotency_key": idempotency_key,
             "body_sha256": hashlib.sha256(body).hexdigest(),
         }
-        self._settlements.append(received)
+        self._settlements.add(received)
         self.keys.save(idempotency_key, content=content, status=200, answer=answer)
         return Created(settlement=dict(answer), replayed=False)
 
@@ -172,22 +213,28 @@ class ProcessorState:
 
         Refusal: 404 for an unknown account, 400 for a bad date.
         """
-        if account is not None:
-            self._listing(account, param="account")
-        if date is not None:
-            date = read_date(date, param="date").isoformat()
-        return [
-            dict(settlement)
-            for settlement in self._settlements
-            if account in (None, settlement["account"]) and date in (None, settlement["date"])
-        ]
+        return self.look_up(LookUp(account=account, date=date))[0]
+
+    def look_up(self, look_up: LookUp) -> tuple[list[dict[str, object]], bool]:
+        """A page of settlements, and whether there are more. Refusal as above, and 400 for an unknown cursor."""
+        if look_up.date is not None:
+            look_up = look_up._replace(date=read_date(look_up.date, param="date").isoformat())
+        if self._asked is not None:
+            look_up = self._asked(look_up)
+        if look_up.account is not None:
+            self._listing(look_up.account, param="account")
+        return self._settlements.page(look_up)
 
     def settlement(self, settlement_id: str) -> dict[str, object]:
         """One settlement received, by id. Refusal: 404 when there is none."""
-        for settlement in self._settlements:
-            if settlement["id"] == settlement_id:
-                return dict(settlement)
-        raise _missing("settlement", settlement_id, param="id")
+        settlement = self._settlements.find(settlement_id)
+        if settlement is None:
+            raise _missing("settlement", settlement_id, param="id")
+        return settlement
+
+    def _seen(self, account: str) -> Shown:
+        listing = self._listing(account, param="account")
+        return listing if self._shown is None else self._shown(listing)
 
     def _listing(self, account: str, *, param: str) -> Listing | GeneratedListing:
         if account not in self._listings:

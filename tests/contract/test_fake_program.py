@@ -96,7 +96,7 @@ async def test_right_settlement_of_a_day_is_printed(flags: str, total_net: int) 
         ("--transactions 5 --days 0", "days must be 1 to"),
         ("--transactions 5 --currencies usd,xyz", "currency xyz cannot be generated"),
         ("--last-day tomorrow", "is no date like"),
-        ("--fault nothing", "invalid choice"),
+        ("--fault bomb", "unknown fault 'bomb'; did you mean bom?"),
         ("--fault bom --fault-per-mille 1001 --port 0", "per_mille must be an integer"),
         ("--settlement 2026-02-30", "Invalid date"),
         ("--settlement 2026-01-15 --account acct_none", "No such account"),
