@@ -10,21 +10,23 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 import apsw
+import msgspec
 
 from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import InvariantViolated, ProtocolError
+from paykit_settle.filter_check import refuse_unless_filtered
 from paykit_settle.id_hashes import IdHashes
 from paykit_settle.lifecycle import Step
 from paykit_settle.models import BalanceTransaction
-from paykit_settle.page_buffer import PageBuffer
+from paykit_settle.page_buffer import PageBuffer, new_page
 from paykit_settle.page_shape import AlikeRows
 from paykit_settle.page_slots import read_windows
-from paykit_settle.page_wire import Page, PageReader, decode_page
+from paykit_settle.page_wire import PageReader, decode_page
 from paykit_settle.paging import NOT_COUNTED, NOT_FILTERED, OTHER_SPAN, PagedWindow, PagePlan, ReadingSpoiled, Rows
 from paykit_settle.run import RunOptions
 from paykit_settle.store.evidence import (
+    GIVEN_UP,
     WHOLE,
-    NewPage,
     PageKey,
     Reading,
     StoredPage,
@@ -120,11 +122,13 @@ class DayReader:
     def _start_over(self) -> None:
         self._readers: dict[int, PageReader] = {}
         self._counted, self._cut = IdHashes(), IdHashes()
+        self._is_dated = True
 
     async def read(self, make_sink: Callable[[], SinkT]) -> DayRead[SinkT]:
         """Return the sink that every row of the day went into; `make_sink` is called anew for each reading.
 
-        Raises a `ProcessorError` if the day could not be read whole, `InvariantViolated` if a row was lost on the way.
+        Raises a `ProcessorError` if the day could not be read whole, `RunRefused` if it has rows without `created` and
+        the processor does not filter by it, `InvariantViolated` if a row was lost on the way.
         """
         try:
             sink, plan = make_sink(), self._plan
@@ -137,6 +141,7 @@ class DayReader:
                 sink = make_sink()
                 await self._read_whole(sink)
             if self._reading.outcome is None:
+                await self._check_filter()
                 self._reading = replace(self._reading, outcome=WHOLE)
                 self._buffer.note(self._reading, self._plan)
         finally:
@@ -169,6 +174,14 @@ class DayReader:
                 raise ReadingSpoiled(NOT_COUNTED)
             raise InvariantViolated(f"a row of {self._key.period} stands on a page and was not counted")
 
+    async def _check_filter(self) -> None:
+        """`RunRefused` when rows without `created` may be of other days, unless the settings accept them."""
+        if not self._is_dated and self._options.rows_without_created != "accept":
+            page_size = self._options.page_size
+            await refuse_unless_filtered(
+                self._client, self._account, self._span, page_size=page_size, is_own=self._counted.__contains__
+            )
+
     async def _off_loop(self, check: Callable[[], bool]) -> bool:
         """The check's result; of a large day from another thread."""
         if self._pages_read <= SMALL_DAY_PAGES:
@@ -199,7 +212,7 @@ class DayReader:
             own = plan.take(window, asked, page.rows, has_more=page.has_more)
         except ReadingSpoiled as spoiled:
             # In one commit with the page that shows it: nobody can go on with this reading.
-            self._buffer.add(self._new_page(page, window, asked, cursor, row_count=0, is_needed=True))
+            self._buffer.add(new_page(page, window, self._page_count, asked=asked, cursor=cursor, row_count=0))
             self._begin_anew(str(spoiled))
             raise
         if page.has_more and window.cursor != page.rows[-1].id:
@@ -207,13 +220,16 @@ class DayReader:
         is_needed = self._take(own, page.rows, window.span, sink)
         if self._pages_read >= self._client.pages_max and not plan.is_done:
             raise ProtocolError(f"{self._pages_read} pages are read and more follow, but that is the limit")
-        await self._buffer.put(self._new_page(page, window, asked, cursor, row_count=len(own), is_needed=is_needed))
+        kept = new_page(page, window, self._page_count, asked=asked, cursor=cursor, row_count=len(own))
+        await self._buffer.put(kept if is_needed else msgspec.structs.replace(kept, is_needed=False))
         self._at_step(Step.PAGE_STORED)
         self._tell()
 
     def _take(self, own: Rows, rows: Rows, span: tuple[int, int], sink: RowSink) -> bool:
         """Counts the rows that are a page's own, and remembers the others: somebody must have counted them."""
         self._counted.add([row.id for row in own])
+        if self._plan.serial_reason is not None:  # as it is from the first row without created on
+            self._is_dated = self._is_dated and all(row.created is not None for row in own)
         if len(own) < len(rows):
             self._cut.add([row.id for row in self._split(rows, span)[1]])
         return sink.add(own)
@@ -238,7 +254,8 @@ class DayReader:
         if reading is None:
             self._buffer.note(self._reading, plan)
         else:
-            self._reading = reading
+            # A day that was given up is tried once more.
+            self._reading = replace(reading, outcome=None, reason=None) if reading.outcome == GIVEN_UP else reading
         self._page_count = page_count(connection, key)
         stored = [each for each in stored_windows(connection, key.run, key.pull) if each.period == key.period]
         if stored:
@@ -274,29 +291,3 @@ class DayReader:
             is_own = row.created is None or start <= row.created < end or not first <= row.created < last
             (own if is_own else others).append(row)
         return own, others
-
-    def _new_page(
-        self,
-        page: Page,
-        window: PagedWindow,
-        asked: tuple[int, int],
-        cursor: str | None,
-        *,
-        row_count: int,
-        is_needed: bool,
-    ) -> NewPage:
-        return NewPage(
-            number=self._page_count,
-            window=window.number,
-            cursor=cursor,
-            last_id=window.cursor,
-            row_count=row_count,
-            has_more=page.has_more,
-            window_start_s=window.start_s,
-            window_end_s=window.end_s,
-            asked_start_s=asked[0],
-            asked_end_s=asked[1],
-            body=page.body,
-            received_at_ms=clock_ms(),
-            is_needed=is_needed,
-        )

@@ -6,9 +6,10 @@ UNFLUSHED_PAGES_MAX pages or what came in the last BATCH_MS, and they are read a
 
 import asyncio
 
-from paykit_settle.paging import PagePlan
+from paykit_settle.page_wire import Page
+from paykit_settle.paging import PagedWindow, PagePlan
 from paykit_settle.store.evidence import NewPage, PageKey, Reading, StoredWindow, store_pages
-from paykit_settle.store.store import Store
+from paykit_settle.store.store import Store, clock_ms
 
 UNFLUSHED_PAGES_MAX = 128
 """Pages that may wait for their commit: what a crash at most makes us read again."""
@@ -110,3 +111,23 @@ class PageBuffer:
             )
             for window in self._plan.windows
         ]
+
+
+def new_page(
+    page: Page, window: PagedWindow, number: int, *, asked: tuple[int, int], cursor: str | None, row_count: int
+) -> NewPage:
+    """Return a page as it is stored: what was asked for it, and the window as it is now that it came."""
+    return NewPage(
+        number=number,
+        window=window.number,
+        cursor=cursor,
+        last_id=window.cursor,
+        row_count=row_count,
+        has_more=page.has_more,
+        window_start_s=window.start_s,
+        window_end_s=window.end_s,
+        asked_start_s=asked[0],
+        asked_end_s=asked[1],
+        body=page.body,
+        received_at_ms=clock_ms(),
+    )

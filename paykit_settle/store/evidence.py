@@ -19,6 +19,7 @@ from paykit_settle.page_wire import decode_page
 from paykit_settle.store.packing import Packer, unpack, unpack_ids
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, change_many, one, rows
+from paykit_settle.store.runs import Run
 
 _SQL = load_queries("runs.sql")
 
@@ -167,9 +168,10 @@ def stored_reading(connection: apsw.Connection, key: PageKey) -> Reading | None:
     return None if found is None else Reading(**found)
 
 
-def give_up_reading(connection: apsw.Connection, key: PageKey, reason: str, *, now_ms: int) -> None:
-    """Note that a day could not be read whole: nothing of it counts. Its pages stay."""
-    before = stored_reading(connection, key) or Reading(first_page=1, began_at_ms=now_ms)
+def give_up_reading(connection: apsw.Connection, run: Run, period: str, reason: str) -> None:
+    """Note that a day could not be read whole by a run's pull: nothing of it counts. Its pages stay."""
+    key = PageKey(run=run.number, pull=run.pull, period=period)
+    before = stored_reading(connection, key) or Reading(first_page=1, began_at_ms=run.pull_started_at_ms)
     given_up = Reading(first_page=before.first_page, began_at_ms=before.began_at_ms, outcome=GIVEN_UP, reason=reason)
     store_pages(connection, key, (), (), given_up)
 

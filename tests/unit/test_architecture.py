@@ -29,7 +29,7 @@ RANKS = [
     ["asking"],
     ["client"],
     ["store"],
-    ["explain_windows"],
+    ["explain_windows", "filter_check"],
     ["run", "explain", "transfers"],
     ["page_buffer"],
     ["day_reader"],
