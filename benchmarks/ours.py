@@ -92,8 +92,8 @@ def pull_only(chosen: Settings, *, plain: bool = False) -> dict[str, int]:
                 options=chosen.run_options(),
                 at_step=lambda _step: None,
             )
-            roll_up = await reader.read(Accumulator(window=WINDOW), lambda _rows: None)
-            return {line.currency: line.net for line in roll_up.lines}
+            day_read = await reader.read(lambda: Accumulator(window=WINDOW))
+            return {line.currency: line.net for line in day_read.sink.finish(lambda: ()).lines}
 
     return asyncio.run(work())
 

@@ -5,11 +5,11 @@ by name, or a problem that refuses the whole run. Memory does not grow with the 
 and the rows that are owed.
 """
 
-from array import array
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
-from paykit_settle.errors import InvalidAmount, RunRefused, UnsupportedCurrency
+from paykit_settle.errors import InvalidAmount, InvariantViolated, RunRefused, UnsupportedCurrency
 from paykit_settle.faults import Problem
+from paykit_settle.id_hashes import HashOf, IdHashes
 from paykit_settle.models import BalanceTransaction, CurrencyTotals, RollUp, RowGroup
 from paykit_settle.money import AMOUNT_MAX, ScaleProfile, canonical_currency
 from paykit_settle.transaction_types import KNOWN_TYPES, MOVES_BALANCE
@@ -25,7 +25,7 @@ class Accumulator:
     """A roll-up in progress, for rows that arrive page by page: `add` as often as needed, then `finish` once.
 
     Rows whose id is in `known` were taken in before, by another run; they are passed over, and the ids of the others
-    are kept in `available_ids`.
+    are kept in `available_ids`. `hash_of` is the hash that repeats are looked for with.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class Accumulator:
         window: Window | None = None,
         scale: ScaleProfile = _ISO_SCALE,
         known: Container[str] | None = None,
+        hash_of: HashOf = hash,
     ) -> None:
         self._start, self._end = (window.start_unix_s, window.end_unix_s) if window else (-AMOUNT_MAX, AMOUNT_MAX + 1)
         self._scale = scale
@@ -42,7 +43,7 @@ class Accumulator:
         """Rows that are owed: pending, and not of a kind that only moves the balance."""
         self.available_ids: list[str] = []
         """With `known`, the ids of the available rows, in order: what this roll-up settles or leaves out for good."""
-        self._ids = IdHashes()
+        self._ids = IdHashes(hash_of=hash_of)
         self.row_count = 0
         """The rows that were added, repeats included."""
         self._repeat_count = 0
@@ -50,8 +51,8 @@ class Accumulator:
         self._problems: list[Problem] = []
         self._problem_count = 0
 
-    def add(self, rows: Sequence[BalanceTransaction]) -> None:
-        """Counts the rows; problems, and ids that came before, are kept for `finish`."""
+    def add(self, rows: Sequence[BalanceTransaction]) -> bool:
+        """Counts the rows; problems, and ids that came before, are kept for `finish`. True: their bytes are needed."""
         if self._known is not None:
             rows = [row for row in rows if row.id not in self._known]
         self.row_count += len(rows)
@@ -77,6 +78,7 @@ class Accumulator:
                 group.refunded_count += 1
                 group.refunded += amount
                 group.fees += fee
+        return True
 
     def may_repeat(self) -> bool:
         """Whether two rows have one id, or two ids one hash: then `finish` reads the rows again."""
@@ -86,7 +88,8 @@ class Accumulator:
         """The totals; `RunRefused` if any row had a problem or a sum leaves the range of an amount.
 
         `again` gives the very rows that were added, in their order. It is called only when two ids have one hash, to
-        tell a repeat (identical: counted once; differing: a problem) from a coincidence.
+        tell a repeat (identical: counted once; differing: a problem) from a coincidence. If it gives other rows, it is
+        `InvariantViolated`.
         """
         if repeated := self._ids.repeated():
             self._take_back_repeats(repeated, again())
@@ -152,16 +155,30 @@ class Accumulator:
 
     def _take_back_repeats(self, repeated: Collection[int], again: Iterable[Sequence[BalanceTransaction]]) -> None:
         first: dict[str, BalanceTransaction] = {}
+        # How many rows have each of these hashes: one that came twice must be found twice.
+        found = dict.fromkeys(repeated, 0)
+        row_count = 0
+        hash_of = self._ids.hash_of
         for rows in again:
             for row in rows:
-                if hash(row.id) not in repeated or (self._known is not None and row.id in self._known):
+                if self._known is not None and row.id in self._known:
                     continue
+                row_count += 1
+                number = hash_of(row.id)
+                if number not in found:
+                    continue
+                found[number] += 1
                 if row.id not in first:
                     first[row.id] = row
                 elif first[row.id] == row:
                     self._take_back(row)
                 else:
                     self._problem("row", row.id, "came twice with different content")
+        lost = sum(count < 2 for count in found.values())
+        if lost or row_count != self.row_count:
+            raise InvariantViolated(
+                f"{self.row_count} rows were added, {row_count} found again; of {len(found)} repeats {lost} were not"
+            )
         self.pending_rows[:] = list({row.id: row for row in self.pending_rows}.values())
         self.available_ids[:] = list(dict.fromkeys(self.available_ids))
 
@@ -175,10 +192,9 @@ class Accumulator:
             return
         self._problem_count -= 1
         problem = Problem(kind="row", subject=row.id, detail=fault)
-        if self._problems.count(problem) > 1:
-            self._problems.reverse()
-            self._problems.remove(problem)
-            self._problems.reverse()
+        listed = [index for index, each in enumerate(self._problems) if each == problem]
+        if len(listed) > 1:
+            del self._problems[listed[-1]]
 
     def _row_groups(self) -> list[RowGroup]:
         """The groups that hold a row, those that differ in the spelling of the currency as one, in order."""
@@ -235,33 +251,6 @@ class _Group:
         self.refunded_count += other.refunded_count
         self.refunded += other.refunded
         self.fees += other.fees
-
-
-class IdHashes:
-    """The ids so far as 64-bit hashes, 8 bytes each: finds those that may have come twice without keeping any.
-
-    The interpreter's string hash is keyed anew in every process, so nobody can choose ids that collide.
-    """
-
-    _BUCKETS = 256
-
-    def __init__(self) -> None:
-        self._buckets = [array("q") for _ in range(self._BUCKETS)]
-        self._appends = [bucket.append for bucket in self._buckets]
-
-    def add(self, ids: Iterable[str]) -> None:
-        appends, mask = self._appends, self._BUCKETS - 1
-        for number in map(hash, ids):
-            appends[number & mask](number)
-
-    def repeated(self) -> set[int]:
-        """The hashes that came more than once. One bucket at a time, so that memory stays small."""
-        found: set[int] = set()
-        for bucket in self._buckets:
-            if len(distinct := set(bucket)) != len(bucket):
-                for number in bucket:
-                    found.add(number) if number not in distinct else distinct.remove(number)
-        return found
 
 
 def _group_order(item: tuple[tuple[str, str, str | None, str], _Group]) -> tuple[str, str, str, str]:

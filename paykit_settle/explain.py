@@ -53,7 +53,7 @@ def run_json(history: History) -> dict[str, Any]:
         "detail": run.error_detail,
     }
     if run.state is State.PULLING:
-        own = [page for page in history.pages if page.period == run.date.isoformat()]
+        own = [page for page in history.pages if page.period == run.date.isoformat() and page.is_counted]
         shown["progress"] = {
             "rows": sum(page.row_count for page in own),
             "pages": len(own),

@@ -6,9 +6,10 @@ UNFLUSHED_PAGES_MAX pages or what came in the last BATCH_MS, and they are read a
 
 import asyncio
 
-from paykit_settle.paging import PagePlan
-from paykit_settle.store.evidence import NewPage, PageKey, StoredWindow, store_pages
-from paykit_settle.store.store import Store
+from paykit_settle.page_wire import Page
+from paykit_settle.paging import PagedWindow, PagePlan
+from paykit_settle.store.evidence import NewPage, PageKey, Reading, StoredWindow, store_pages
+from paykit_settle.store.store import Store, clock_ms
 
 UNFLUSHED_PAGES_MAX = 128
 """Pages that may wait for their commit: what a crash at most makes us read again."""
@@ -19,21 +20,33 @@ BATCH_MS = 100
 
 
 class PageBuffer:
-    """Stores the pages of one day. The windows go with them, as they are at that moment, whenever they have changed."""
+    """Stores the pages of one day. The windows go with them, as they are at that moment, whenever they have changed.
+
+    So does what is noted of the reading: `note` puts it into the commit of the pages that came before.
+    """
 
     def __init__(self, store: Store, key: PageKey, plan: PagePlan) -> None:
         self._store = store
         self._key = key
         self._plan = plan
+        self._reading: Reading | None = None
         self._waiting: list[NewPage] = []
         self._writing: asyncio.Task[None] | None = None
         self._writing_count = 0
         self._error: BaseException | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    def note(self, reading: Reading, plan: PagePlan) -> None:
+        """Note how far the reading is, or that another one has begun, in windows of its own."""
+        self._reading, self._plan = reading, plan
+
+    def add(self, page: NewPage) -> None:
+        """Take the page in, also where there is no room left for it."""
+        self._waiting.append(page)
+
     async def put(self, page: NewPage) -> None:
         """Takes the page in, and returns when there is room for the next. Raises what an earlier commit raised."""
-        self._waiting.append(page)
+        self.add(page)
         self._write_soon()
         while len(self._waiting) + self._writing_count >= UNFLUSHED_PAGES_MAX and self._error is None:
             self._write()
@@ -45,7 +58,7 @@ class PageBuffer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._error is None and (self._waiting or self._writing or self._plan.is_changed):
+        while self._error is None and (self._waiting or self._writing or self._reading or self._plan.is_changed):
             self._write()
             await self._written()
 
@@ -71,11 +84,12 @@ class PageBuffer:
             self._writing_count = len(pages)
             windows = self._windows() if self._plan.is_changed else []
             self._plan.is_changed = False
-            self._writing = asyncio.create_task(self._store_pages(pages, windows))
+            reading, self._reading = self._reading, None
+            self._writing = asyncio.create_task(self._store_pages(pages, windows, reading))
 
-    async def _store_pages(self, pages: list[NewPage], windows: list[StoredWindow]) -> None:
+    async def _store_pages(self, pages: list[NewPage], windows: list[StoredWindow], reading: Reading | None) -> None:
         try:
-            await self._store.write(lambda connection: store_pages(connection, self._key, pages, windows))
+            await self._store.write(lambda connection: store_pages(connection, self._key, pages, windows, reading))
         except Exception as error:
             self._error = error
         finally:
@@ -97,3 +111,23 @@ class PageBuffer:
             )
             for window in self._plan.windows
         ]
+
+
+def new_page(
+    page: Page, window: PagedWindow, number: int, *, asked: tuple[int, int], cursor: str | None, row_count: int
+) -> NewPage:
+    """Return a page as it is stored: what was asked for it, and the window as it is now that it came."""
+    return NewPage(
+        number=number,
+        window=window.number,
+        cursor=cursor,
+        last_id=window.cursor,
+        row_count=row_count,
+        has_more=page.has_more,
+        window_start_s=window.start_s,
+        window_end_s=window.end_s,
+        asked_start_s=asked[0],
+        asked_end_s=asked[1],
+        body=page.body,
+        received_at_ms=clock_ms(),
+    )

@@ -1,8 +1,9 @@
 """The windows of a pull: a span of time cut into tiles that are paged side by side. Pure: it plans, others fetch.
 
 It starts with one page of the whole span. While more follow, an idle slot takes half of what the busiest window has
-left. Windows are half open on whole seconds and tile the span at every moment, so a row belongs to exactly one of them,
-in whatever order the processor lists. Where that cannot be, there is one window, and `serial_reason` says why.
+left. Windows are half open on whole seconds and tile the span at every moment, so a row belongs to exactly one of them.
+That holds only for a processor that filters by `created` and lists in its order. The first answer that shows otherwise
+ends the reading, if the span is cut by then: it is read anew as one list, and `serial_reason` says why.
 """
 
 from collections.abc import Sequence
@@ -15,25 +16,39 @@ from paykit_settle.models import BalanceTransaction
 Rows = Sequence[BalanceTransaction]
 SPLIT_PAGES_MIN = 2
 """Pages that a window must have left, by estimate, before it is split."""
+EDGE_S = 1
+"""How much further than its own span a window asks, where it borders on another: a bound may be off by one."""
+
+NOT_FILTERED = "the processor does not filter by created"
+NOT_ORDERED = "rows in no order of created"
+NOT_DATED = "rows without created"
+OTHER_SPAN = "it was read for another span before"
+NOT_COUNTED = "a row that one window left to another was not in it"
+
+
+class ReadingSpoiled(Exception):
+    """What was read in windows cannot be trusted to be whole. The text says why."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PagedWindow:
     """`[start_s, end_s)` in unix seconds, and how far its list has been read.
 
-    `frontier_s` is when the last row read was created; `requests` and `rows` count what was asked and what is its own.
-    `density` is rows by seconds where it was taken from, for a guess before its own first page.
+    `cursor` is the last row read that it may go on behind, created at `cursor_s`; `frontier_s` is when the last row
+    read at all was created. `requests` counts what was asked, `rows` what came of its own and `edge_rows` of its
+    neighbours' at its edges. `density` is rows by seconds where it was taken from, for a guess before its first page.
     """
 
     number: int
     start_s: int
     end_s: int
     cursor: str | None = None
+    cursor_s: int | None = None
     frontier_s: int | None = None
     requests: int = 0
     rows: int = 0
+    edge_rows: int = 0
     is_done: bool = False
-    is_dropped: bool = False
     density: tuple[int, int] = (0, 1)
 
     @property
@@ -45,15 +60,17 @@ class PagedWindow:
 class PagePlan:
     """The windows of one list. At most `windows_max` are worked on at once; `page_size` rows are asked for at a time.
 
-    Over all windows there are at most `ceil(rows / page_size) + 2 × windows_max` requests, if pages come full: a window
-    costs at most two that are not (its last, and one to see that nothing is left where another took over), and a split
-    that could exceed this is not made.
+    Over all windows there are at most `ceil(rows / page_size) + 2 × windows_max` requests, if pages come full and the
+    list is not read anew: a window costs at most two that are not (its last, and one to see that nothing is left where
+    another took over), and a split that could exceed this is not made. Rows in the two seconds at a split come to both
+    sides of it, and count twice here.
     """
 
     start_s: int
     end_s: int
     page_size: int
     windows_max: int
+    first_number: int = 0
     windows: list[PagedWindow] = field(default_factory=list, init=False)
     serial_reason: str | None = None
     is_changed: bool = True
@@ -61,7 +78,7 @@ class PagePlan:
     _spent: int = 0
 
     def __post_init__(self) -> None:
-        self.windows.append(PagedWindow(number=0, start_s=self.start_s, end_s=self.end_s))
+        self.windows.append(PagedWindow(number=self.first_number, start_s=self.start_s, end_s=self.end_s))
 
     def restore(self, windows: Sequence[tuple[int, int, int]], serial_reason: str | None) -> None:
         """Goes on with windows (number, start, end) of an earlier attempt; then `take` their pages again, in order."""
@@ -69,9 +86,31 @@ class PagePlan:
         self.windows.sort(key=lambda window: window.number)
         self.serial_reason, self.is_changed = serial_reason, False
 
+    def anew(self, reason: str) -> "PagePlan":
+        """Return the plan of the same list read anew as one, for that reason. Numbers of windows go on."""
+        return PagePlan(
+            start_s=self.start_s,
+            end_s=self.end_s,
+            page_size=self.page_size,
+            windows_max=self.windows_max,
+            first_number=self._next_number(),
+            serial_reason=reason,
+        )
+
+    def asked_span(self, window: PagedWindow) -> tuple[int, int]:
+        """Return the span to ask for: the window's own, and a second more where it borders on another."""
+        return max(self.start_s, window.start_s - EDGE_S), min(self.end_s, window.end_s + EDGE_S)
+
     @property
     def is_done(self) -> bool:
         return all(window.is_done for window in self.windows)
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether the windows meet end to end, from the span's start to its end."""
+        windows = sorted(self.windows, key=lambda window: window.start_s)
+        ends = [self.start_s, *(window.end_s for window in windows)]
+        return ends == [*(window.start_s for window in windows), self.end_s]
 
     def check_whole(self) -> None:
         """`InvariantViolated` unless the windows tile the span and each was read to its end."""
@@ -92,38 +131,59 @@ class PagePlan:
         """How much of the span is behind us, for an estimate of what is left."""
         return self.end_s - self.start_s - sum(self._left(each)[1] for each in self.windows if not each.is_done)
 
-    def take(self, window: PagedWindow, asked: tuple[int, int], rows: Rows, *, has_more: bool) -> Rows | None:
-        """Notes a page that came for the window, and gives the rows of it that are the window's own.
+    def take(self, window: PagedWindow, asked: tuple[int, int], rows: Rows, *, has_more: bool) -> Rows:
+        """Notes a page that came for the window when `asked` was asked, and gives the rows of it that are its own.
 
-        Rows beyond an end that moved while the page was under way are its new owner's. None: the page does not count,
-        because the processor sent rows that were not asked for; the list is then read on as one.
+        The others are of its neighbours: at its edges, or beyond an end that moved while the page was under way. The
+        last page ends the window only if what was asked covers what the window is now. `ReadingSpoiled`: the page shows
+        that rows may be missing, and nothing that came counts.
         """
-        if window.is_dropped:
-            return None
         window.requests += 1
         times = [row.created for row in rows]
-        own: Rows = rows
-        if None in times:
-            self._go_serial("rows without created")
-        elif times:
+        if self.serial_reason is None and (doubt := self._doubt(window, asked, times)) is not None:
+            if len(self.windows) > 1:
+                raise ReadingSpoiled(doubt)
+            self.serial_reason, self.is_changed = doubt, True
+        own, kept = rows, rows
+        if self.serial_reason is None and len(self.windows) > 1 and times:
             seconds = cast(list[int], times)
-            if self._newest_first is None and seconds[0] != seconds[-1]:
-                self._newest_first = seconds[0] > seconds[-1]
-            # Lists are nearly always in order, which makes this fast and gives both ends.
-            ordered = sorted(seconds, reverse=self._newest_first is not False)
-            low, high = min(ordered[0], ordered[-1]), max(ordered[0], ordered[-1])
-            if len(self.windows) > 1 and not (asked[0] <= low and high < asked[1]):
-                self._drop_windows("the processor does not filter by created")
-                return None
-            self._note_order(window, seconds, is_ordered=seconds == ordered)
-            if len(self.windows) > 1 and not (window.start_s <= low and high < window.end_s):
+            start, end = self.asked_span(window)
+            if not (window.start_s <= min(seconds[0], seconds[-1]) and max(seconds[0], seconds[-1]) < window.end_s):
                 own = [row for row, at in zip(rows, seconds, strict=True) if window.start_s <= at < window.end_s]
+                kept = [row for row, at in zip(rows, seconds, strict=True) if start <= at < end]
         window.rows += len(own)
-        window.cursor = own[-1].id if own else window.cursor
-        window.is_done = not has_more
+        window.edge_rows += len(kept) - len(own)
+        if kept:
+            window.cursor, window.cursor_s = kept[-1].id, kept[-1].created
+        if times and times[-1] is not None:
+            window.frontier_s = times[-1]
+        window.is_done = not has_more and asked[0] <= window.start_s and window.end_s <= asked[1]
         if window.is_done:
-            self._spent += window.requests - window.rows // self.page_size
+            self._spent += window.requests - (window.rows + window.edge_rows) // self.page_size
         return own
+
+    def _doubt(self, window: PagedWindow, asked: tuple[int, int], times: list[int | None]) -> str | None:
+        """Why a page shows that the list cannot be read in windows; None when it does not."""
+        if None in times:
+            return NOT_DATED
+        if not times:
+            return None
+        seconds = cast(list[int], times)
+        if self._newest_first is None and seconds[0] != seconds[-1]:
+            self._newest_first = seconds[0] > seconds[-1]
+        # Lists are nearly always in order, which makes this fast and gives both ends.
+        ordered = sorted(seconds, reverse=self._newest_first is not False)
+        low, high = min(ordered[0], ordered[-1]), max(ordered[0], ordered[-1])
+        if not (asked[0] <= low and high < asked[1]):
+            return NOT_FILTERED
+        is_ordered = seconds == ordered
+        if (before := window.cursor_s) is not None:
+            if self._newest_first is None and before != seconds[0]:
+                self._newest_first = before > seconds[0]
+            is_ordered = is_ordered and (
+                seconds[0] <= before if self._newest_first is not False else seconds[0] >= before
+            )
+        return None if is_ordered else NOT_ORDERED
 
     def steal(self) -> PagedWindow | None:
         """A new window for an idle slot: half of what the busiest one has left. None when there is nothing to take."""
@@ -138,7 +198,9 @@ class PagePlan:
         if rows_left < SPLIT_PAGES_MIN * self.page_size or middle is None:
             return None
         taken = (window.start_s, middle) if self._newest_first else (middle, window.end_s)
-        stolen = PagedWindow(number=len(self.windows), start_s=taken[0], end_s=taken[1], density=self._density(window))
+        stolen = PagedWindow(
+            number=self._next_number(), start_s=taken[0], end_s=taken[1], density=self._density(window)
+        )
         if self._newest_first:
             window.start_s = middle
         else:
@@ -151,31 +213,8 @@ class PagePlan:
         active = sum(not each.is_done for each in self.windows)
         return self._spent + 2 * active + 2 <= 2 * self.windows_max
 
-    def _note_order(self, window: PagedWindow, times: list[int], *, is_ordered: bool) -> None:
-        before, newest_first = window.frontier_s, self._newest_first
-        if before is not None:
-            if newest_first is None and before != times[0]:
-                newest_first = self._newest_first = before > times[0]
-            is_ordered = is_ordered and (times[0] <= before if newest_first is not False else times[0] >= before)
-        if not is_ordered:
-            self._go_serial("rows in no order of created")
-        window.frontier_s = times[-1]
-
-    def _go_serial(self, reason: str) -> None:
-        """No window is split any more; those that exist are read to their ends."""
-        if self.serial_reason is None:
-            self.serial_reason = reason
-            self.is_changed = True
-
-    def _drop_windows(self, reason: str) -> None:
-        """The first window takes all of the span back: its list was never filtered, so its cursor still holds."""
-        self._go_serial(reason)
-        first, *others = self.windows
-        for other in others:
-            other.is_dropped = other.is_done = True
-        first.start_s, first.end_s, first.is_done = self.start_s, self.end_s, False
-        self.windows[:] = [first]
-        self.is_changed = True
+    def _next_number(self) -> int:
+        return 1 + max(window.number for window in self.windows)
 
     def _density(self, window: PagedWindow) -> tuple[int, int]:
         seconds = window.end_s - window.start_s - self._left(window)[1]

@@ -18,13 +18,15 @@ from paykit_settle.errors import ProcessorUnavailable
 from paykit_settle.models import BalanceTransaction, LatePeriod, RollUp
 from paykit_settle.paging import Rows
 from paykit_settle.run import RunOptions
-from paykit_settle.store.evidence import own_rows, stored_pages
+from paykit_settle.store.evidence import counted_pages, own_rows
 from paykit_settle.store.relisting import days_to_relist, late_rows_of_day, written_off_ids
 from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store
 from paykit_settle.window import Window
 
 CHANGED_IDS_MAX = 100
+SMALL_DAY_ROWS = 1_000
+"""Rows of a day that is rolled up where it was read: another thread would take longer than the sums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +64,9 @@ async def pull_run(
     """
     try:
         async with asyncio.timeout(options.pull_deadline_s):
-            own = Accumulator(window=_window(run), scale=options.scale)
             reader = DayReader(client, store, run, run, options=options, at_step=at_step, on_progress=on_progress)
-            totals = await reader.read(own, lambda _rows: None)
+            own = (await reader.read(lambda: Accumulator(window=_window(run), scale=options.scale))).sink
+            totals = await roll_up_of(store, reader, own)
             pulled = Pulled(totals=totals, pending=[(run.date, row) for row in own.pending_rows])
             for earlier in await store.read(lambda connection: days_to_relist(connection, run, options.look_back_days)):
                 late = DayReader(client, store, run, earlier, options=options, at_step=at_step)
@@ -72,6 +74,13 @@ async def pull_run(
     except TimeoutError:
         raise ProcessorUnavailable(f"the day could not be read within {options.pull_deadline_s} s") from None
     return pulled
+
+
+async def roll_up_of(store: Store, reader: DayReader, rows: Accumulator) -> RollUp:
+    """The roll-up of a day that was read whole; `RunRefused` for rows that allow none."""
+    if rows.row_count <= SMALL_DAY_ROWS and not rows.may_repeat():
+        return rows.finish(lambda: ())
+    return await store.read(lambda connection: rows.finish(lambda: reader.stored_rows(connection)))
 
 
 async def _relist(
@@ -85,9 +94,11 @@ async def _relist(
     """Reads a posted day again and notes what it still owed."""
     known = await store.read(lambda connection: _known_rows(connection, earlier))
     known |= dict.fromkeys(dealt_with)
-    relisted = Accumulator(window=_window(earlier), scale=options.scale, known=known)
-    changed: list[str] = []
-    roll_up = await reader.read(relisted, lambda rows: _note_changes(rows, known, changed))
+    day_read = await reader.read(
+        lambda: _Relisted(rows=Accumulator(window=_window(earlier), scale=options.scale, known=known), known=known)
+    )
+    relisted, changed = day_read.sink.rows, day_read.sink.changed
+    roll_up = await roll_up_of(store, reader, relisted)
     pulled.pending.extend((earlier.date, row) for row in relisted.pending_rows)
     pulled.late_ids.extend((earlier.date, identity) for identity in relisted.available_ids)
     if relisted.available_ids or changed:
@@ -101,14 +112,14 @@ def _known_rows(connection: apsw.Connection, day: Run) -> dict[str, int | None]:
     """
     period = day.date.isoformat()
     known: dict[str, int | None] = dict.fromkeys(written_off_ids(connection, day.account, day.date))
-    for page in stored_pages(connection, day.number, day.pull, period):
+    for page in counted_pages(connection, day.number, day.pull, period):
         if page.body is None:
             known |= dict.fromkeys(page.available_ids)
         else:
             known |= {row.id: _content(row) for row in own_rows(page) if row.status == "available"}
     for (run, pull), taken in late_rows_of_day(connection, day.account, day.date).items():
         known |= dict.fromkeys(taken)
-        for page in stored_pages(connection, run, pull, period):
+        for page in counted_pages(connection, run, pull, period):
             if page.body is not None:
                 known |= {row.id: _content(row) for row in own_rows(page) if row.id in taken}
     return known
@@ -117,6 +128,19 @@ def _known_rows(connection: apsw.Connection, day: Run) -> dict[str, int | None]:
 def _content(row: BalanceTransaction) -> int:
     # A hash is enough to notice a change that is only named, never acted upon.
     return hash((row.type, row.amount, row.currency, row.fee, row.status))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Relisted:
+    """The rows of a posted day that are not dealt with, and the ids of those that are and have changed."""
+
+    rows: Accumulator
+    known: Mapping[str, int | None]
+    changed: list[str] = field(default_factory=list)
+
+    def add(self, rows: Rows) -> bool:
+        _note_changes(rows, self.known, self.changed)
+        return self.rows.add(rows)
 
 
 def _note_changes(rows: Rows, known: Mapping[str, int | None], changed: list[str]) -> None:

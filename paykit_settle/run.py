@@ -13,6 +13,7 @@ from datetime import date as Date
 from paykit_settle.accumulator import Accumulator
 from paykit_settle.client import PAGE_SIZE_MAX, ProcessorClient
 from paykit_settle.errors import ProcessorUnavailable
+from paykit_settle.filter_check import RowsWithoutCreated, refuse_unless_filtered
 from paykit_settle.models import BalanceTransaction, PostedSettlement, RollUp, Settlement
 from paykit_settle.money import ScaleProfile
 from paykit_settle.rates import Rates
@@ -39,6 +40,7 @@ class RunOptions:
     look_back_days: int = 3
     pull_deadline_s: int = 3600
     scale: ScaleProfile = field(default_factory=ScaleProfile)
+    rows_without_created: RowsWithoutCreated = "refuse"
 
 
 _DEFAULT_OPTIONS = RunOptions()
@@ -135,6 +137,12 @@ async def _pull(client: ProcessorClient, account: str, window: Window, options: 
                 async for page in pages:
                     accumulator.add(page.rows)
                     read.append(page.rows)
+            if options.rows_without_created != "accept" and any(row.created is None for rows in read for row in rows):
+                ids = {row.id for rows in read for row in rows}
+                span = (window.start_unix_s, window.end_unix_s)
+                await refuse_unless_filtered(
+                    client, account, span, page_size=options.page_size, is_own=ids.__contains__
+                )
     except TimeoutError:
         raise ProcessorUnavailable(f"the day could not be read within {options.pull_deadline_s} s") from None
     return accumulator.finish(lambda: read)

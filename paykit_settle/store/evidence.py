@@ -7,7 +7,7 @@ loop. What is here is never changed but by `prune`, and that keeps ids and diges
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import apsw
@@ -19,10 +19,12 @@ from paykit_settle.page_wire import decode_page
 from paykit_settle.store.packing import Packer, unpack, unpack_ids
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, change_many, one, rows
+from paykit_settle.store.runs import Run
 
 _SQL = load_queries("runs.sql")
 
 PAGES_AT_ONCE = 50
+WHOLE, GIVEN_UP = "whole", "given up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,8 @@ class StoredWindow:
 class StoredPage:
     """One page of the evidence; `body` is None once it was pruned, and `available_ids` then says what it settled.
 
-    Its own rows are those created in `[window_start_s, window_end_s)`, and those without a time.
+    Its own rows are those created in `[window_start_s, window_end_s)`, and those without a time. It was asked for
+    `[asked_start_s, asked_end_s)`; None in files of versions that did not note it.
     """
 
     number: int
@@ -69,6 +72,16 @@ class StoredPage:
     asked_end_s: int | None = None
     is_needed: bool = True
 
+    @property
+    def owned_span(self) -> tuple[int, int]:
+        return self.window_start_s, self.window_end_s
+
+    @property
+    def asked_span(self) -> tuple[int, int]:
+        if self.asked_start_s is None or self.asked_end_s is None:
+            return self.owned_span
+        return self.asked_start_s, self.asked_end_s
+
 
 class NewPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page to store: its window, the cursor it was asked with, its last own row's id, and its bytes."""
@@ -81,34 +94,43 @@ class NewPage(msgspec.Struct, frozen=True, kw_only=True):
     has_more: bool
     window_start_s: int
     window_end_s: int
+    asked_start_s: int | None = None
+    asked_end_s: int | None = None
     body: bytes
     received_at_ms: int
+    is_needed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One reading of a day: pages before `first_page` belong to one that was given up, and do not count.
+
+    `outcome` is None while it is read, WHOLE or GIVEN_UP; the latter has a reason, and nothing of the day counts.
+    """
+
+    first_page: int
+    began_at_ms: int
+    outcome: str | None = None
+    reason: str | None = None
 
 
 def store_pages(
-    connection: apsw.Connection, key: PageKey, pages: Sequence[NewPage], windows: Sequence[StoredWindow]
+    connection: apsw.Connection,
+    key: PageKey,
+    pages: Sequence[NewPage],
+    windows: Sequence[StoredWindow],
+    reading: Reading | None = None,
 ) -> None:
-    """Adds pages in the order of their numbers, and replaces the day's windows unless there are none.
+    """Adds pages in the order of their numbers, and replaces the day's windows and its reading unless there are none.
 
     A page's digest is chained to the page before, so that none can be taken out or exchanged unseen.
     """
     list_of = {"run": key.run, "pull": key.pull, "period": key.period}
+    if reading is not None:
+        change(connection, _SQL["put_reading"], **list_of, **asdict(reading))
     if windows:
         change(connection, _SQL["forget_windows"], **list_of)
-        change_many(
-            connection,
-            _SQL["insert_window"],
-            [
-                list_of
-                | {
-                    "number": each.number,
-                    "start_s": each.start_s,
-                    "end_s": each.end_s,
-                    "serial_reason": each.serial_reason,
-                }
-                for each in windows
-            ],
-        )
+        change_many(connection, _SQL["insert_window"], [list_of | asdict(each) for each in windows])
     if not pages:
         return
     last = one(connection, _SQL["last_chain"], **list_of, number=pages[0].number - 1)
@@ -123,19 +145,13 @@ def store_pages(
         before = chain(before, digest)
         new.append(
             list_of
+            | msgspec.structs.asdict(page)
             | {
-                "number": page.number,
-                "window": page.window,
-                "cursor": page.cursor,
-                "last_id": page.last_id,
-                "row_count": page.row_count,
                 "has_more": int(page.has_more),
-                "window_start_s": page.window_start_s,
-                "window_end_s": page.window_end_s,
+                "is_needed": int(page.is_needed),
                 "body": pack(page.body),
                 "body_sha256": digest,
                 "chain_sha256": before,
-                "received_at_ms": page.received_at_ms,
             }
         )
     change_many(connection, _SQL["insert_page"], new)
@@ -146,9 +162,29 @@ def stored_windows(connection: apsw.Connection, run: int, pull: int) -> list[Sto
     return [StoredWindow(**row) for row in rows(connection, _SQL["windows"], run=run, pull=pull)]
 
 
+def stored_reading(connection: apsw.Connection, key: PageKey) -> Reading | None:
+    """Return the reading of a day, None when none has begun or the pages are older than readings."""
+    found = one(connection, _SQL["reading"], run=key.run, pull=key.pull, period=key.period)
+    return None if found is None else Reading(**found)
+
+
+def give_up_reading(connection: apsw.Connection, run: Run, period: str, reason: str) -> None:
+    """Note that a day could not be read whole by a run's pull: nothing of it counts. Its pages stay."""
+    key = PageKey(run=run.number, pull=run.pull, period=period)
+    before = stored_reading(connection, key) or Reading(first_page=1, began_at_ms=run.pull_started_at_ms)
+    given_up = Reading(first_page=before.first_page, began_at_ms=before.began_at_ms, outcome=GIVEN_UP, reason=reason)
+    store_pages(connection, key, (), (), given_up)
+
+
 def chain(before: str, digest: str) -> str:
     """The digest of a list up to this page: of the chain before it and of the page's own digest, as hex texts."""
     return hashlib.sha256(f"{before}{digest}".encode("ascii")).hexdigest()
+
+
+def page_count(connection: apsw.Connection, key: PageKey) -> int:
+    """Return how many pages of a day are stored, those that do not count included: the highest number."""
+    found = one(connection, _SQL["page_count"], run=key.run, pull=key.pull, period=key.period)
+    return found["number"] if found else 0
 
 
 def stored_page(connection: apsw.Connection, run: int, pull: int, period: str, number: int) -> StoredPage:
@@ -157,10 +193,22 @@ def stored_page(connection: apsw.Connection, run: int, pull: int, period: str, n
     return _page(rows(connection, _SQL["pages"], **key, after=number - 1, limit=1)[0])
 
 
-def stored_pages(connection: apsw.Connection, run: int, pull: int, period: str) -> Iterator[StoredPage]:
-    """The pages of one day of a pull, in order, a few at a time: memory does not grow with the day."""
+def counted_pages(connection: apsw.Connection, run: int, pull: int, period: str) -> Iterator[StoredPage]:
+    """The pages of one day that count: not those of a reading that was begun anew, none of a day that was given up."""
+    reading = stored_reading(connection, PageKey(run=run, pull=pull, period=period))
+    if reading is None:
+        return stored_pages(connection, run, pull, period)
+    if reading.outcome == GIVEN_UP:
+        return iter(())
+    return stored_pages(connection, run, pull, period, first=reading.first_page)
+
+
+def stored_pages(
+    connection: apsw.Connection, run: int, pull: int, period: str, *, first: int = 1
+) -> Iterator[StoredPage]:
+    """All pages of one day of a pull from `first` on, in order, a few at a time: memory does not grow with the day."""
     key = {"run": run, "pull": pull, "period": period}
-    number = 0
+    number = first - 1
     while True:
         found = rows(connection, _SQL["pages"], **key, after=number, limit=PAGES_AT_ONCE)
         for row in found:

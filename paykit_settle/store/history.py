@@ -31,7 +31,10 @@ LATEST = ("9999-12-31", 2**62)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageDigest:
-    """A page of the evidence without its bytes; times in unix milliseconds."""
+    """A page of the evidence without its bytes; times in unix milliseconds.
+
+    `is_counted` is false for a page of a reading that was given up.
+    """
 
     period: str
     number: int
@@ -42,6 +45,7 @@ class PageDigest:
     has_more: bool
     is_kept: bool
     window: int
+    is_counted: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +143,7 @@ def read_history(connection: apsw.Connection, run: Run, *, with_late_rows: bool 
 
 def _page_digests(connection: apsw.Connection, run: Run) -> list[PageDigest]:
     return [
-        PageDigest(**row | {"has_more": bool(row["has_more"]), "is_kept": bool(row["is_kept"])})
+        PageDigest(**row | {name: bool(row[name]) for name in ("has_more", "is_kept", "is_counted")})
         for row in rows(connection, _SQL["page_digests"], run=run.number, pull=run.pull)
     ]
 
@@ -172,8 +176,8 @@ def day_spans(connection: apsw.Connection, run: Run, periods: Sequence[str]) -> 
 
 
 def page_keys(connection: apsw.Connection, run: Run) -> tuple[list[tuple[str, int]], int]:
-    """The pages of the run's last pull, as (day it was asked for, number), in order; and how many were pruned."""
-    pages = _page_digests(connection, run)
+    """The run's last pull's pages that count, as (day it was asked for, number), in order; and how many were pruned."""
+    pages = [page for page in _page_digests(connection, run) if page.is_counted]
     return [(page.period, page.number) for page in pages], sum(not page.is_kept for page in pages)
 
 

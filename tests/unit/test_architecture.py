@@ -21,13 +21,15 @@ RANKS = [
     ["money", "strict_json", "window"],
     ["rates", "transaction_types", "endpoint", "body_reader", "retry", "run_request", "days", "sending", "budget"],
     ["models", "lifecycle", "missing_days", "direct", "verify_pages", "verify_corrections"],
+    ["id_hashes"],
     ["accumulator", "page_shape", "paging", "corrections", "verify_rows"],
+    ["page_slots"],
     ["settlement", "journal", "wire", "page_wire", "report", "terminal", "verify", "http_json"],
     ["booking", "answers", "processor_request", "ledger_requests"],
     ["asking"],
     ["client"],
     ["store"],
-    ["explain_windows", "difference_report"],
+    ["explain_windows", "difference_report", "filter_check"],
     ["run", "explain", "transfers"],
     ["page_buffer", "lookups"],
     ["day_reader"],
@@ -47,7 +49,7 @@ PURE = {
     "faults", "errors", "version", "money", "strict_json", "window", "rates", "transaction_types", "endpoint", "retry",
     "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
     "verify", "verify_pages", "verify_rows", "verify_corrections", "ledger_requests", "booking", "accumulator",
-    "page_shape", "paging", "corrections", "missing_days",
+    "page_shape", "paging", "corrections", "missing_days", "id_hashes",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.

@@ -10,7 +10,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from paykit_settle.accumulator import PROBLEMS_MAX, Accumulator, IdHashes
+from paykit_settle.accumulator import PROBLEMS_MAX, Accumulator
 from paykit_settle.errors import InvariantViolated, RunRefused
 from paykit_settle.models import BalanceTransaction, LatePeriod, SettlementLine
 from paykit_settle.money import AMOUNT_MAX, ScaleProfile
@@ -205,19 +205,28 @@ def test_repeats_are_taken_back_in_every_column_and_register() -> None:
 
 def test_ids_that_share_a_hash_by_chance_are_both_counted() -> None:
     """A hash only raises the question; the rows themselves answer it."""
+    rows = [row("t1", 100), row("t2", 200), row("u1", 400), row("t1", 100)]
+    accumulator = Accumulator(hash_of=lambda identity: ord(identity[0]))
+    accumulator.add(rows)
+    totals = accumulator.finish(lambda: [rows])
+    assert (totals.lines[0].net, totals.row_count, totals.repeat_count) == (700, 3, 1)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([row("t1", 100), row("t2", 200)], id="without the repeat"),
+        pytest.param([row("t1", 100), row("t2", 200), row("t3", 100)], id="another in its place"),
+        pytest.param([row("t1", 100), row("t2", 200), row("t1", 100), row("t4", 1)], id="one more"),
+    ],
+)
+def test_repeat_that_the_second_reading_does_not_find_is_an_invariant_violated(again: list[BalanceTransaction]) -> None:
+    """Counting it twice in silence would settle it twice."""
     accumulator = Accumulator()
-    accumulator._ids.add(["t1"])  # as if another id had had this hash
-    accumulator.add([row("t1", 100), row("t2", 200)])
-    totals = accumulator.finish(lambda: [[row("t1", 100), row("t2", 200)]])
-    assert (totals.lines[0].net, totals.row_count, totals.repeat_count) == (300, 2, 0)
-
-
-def test_hashes_of_ids_find_every_repeat_and_nothing_else() -> None:
-    ids = IdHashes()
-    ids.add(f"t{number}" for number in range(10_000))
-    assert ids.repeated() == set()
-    ids.add(["t7", "t9999", "t7", "new"])
-    assert ids.repeated() == {hash("t7"), hash("t9999")}
+    accumulator.add([row("t1", 100), row("t2", 200), row("t1", 100)])
+    with pytest.raises(InvariantViolated, match="found again"):
+        accumulator.finish(lambda: [again])
 
 
 def test_rows_are_not_kept_while_they_are_added() -> None:

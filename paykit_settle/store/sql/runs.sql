@@ -116,9 +116,21 @@ WHERE run = :run AND number = :number;
 
 -- name: insert_page
 INSERT INTO pages (run, pull, period, number, window, cursor, last_id, row_count, has_more, window_start_s, window_end_s,
-                   body, body_sha256, chain_sha256, received_at_ms)
+                   asked_start_s, asked_end_s, is_needed, body, body_sha256, chain_sha256, received_at_ms)
 VALUES (:run, :pull, :period, :number, :window, :cursor, :last_id, :row_count, :has_more, :window_start_s,
-        :window_end_s, :body, :body_sha256, :chain_sha256, :received_at_ms);
+        :window_end_s, :asked_start_s, :asked_end_s, :is_needed, :body, :body_sha256, :chain_sha256, :received_at_ms);
+
+-- name: page_count
+SELECT coalesce(max(number), 0) AS number FROM pages WHERE run = :run AND pull = :pull AND period = :period;
+
+-- name: reading
+SELECT first_page, began_at_ms, outcome, reason FROM readings WHERE run = :run AND pull = :pull AND period = :period;
+
+-- name: put_reading
+INSERT INTO readings (run, pull, period, first_page, began_at_ms, outcome, reason)
+VALUES (:run, :pull, :period, :first_page, :began_at_ms, :outcome, :reason)
+ON CONFLICT (run, pull, period) DO UPDATE
+SET first_page = :first_page, began_at_ms = :began_at_ms, outcome = :outcome, reason = :reason;
 
 -- name: last_chain
 SELECT chain_sha256 FROM pages WHERE run = :run AND pull = :pull AND period = :period AND number = :number;
@@ -140,8 +152,12 @@ SELECT {page_columns} FROM pages WHERE run = :run AND pull = :pull AND period = 
 ORDER BY number LIMIT :limit;
 
 -- name: page_digests
-SELECT period, number, row_count, body_sha256, chain_sha256, received_at_ms, has_more, body IS NOT NULL AS is_kept, window
-FROM pages WHERE run = :run AND pull = :pull ORDER BY period, number;
+-- `is_counted`: it does not belong to a reading that was given up.
+SELECT pages.period, pages.number, pages.row_count, pages.body_sha256, pages.chain_sha256, pages.received_at_ms,
+       pages.has_more, pages.body IS NOT NULL AS is_kept, pages.window,
+       coalesce(pages.number >= readings.first_page AND readings.outcome IS NOT 'given up', 1) AS is_counted
+FROM pages LEFT JOIN readings USING (run, pull, period)
+WHERE pages.run = :run AND pages.pull = :pull ORDER BY pages.period, pages.number;
 
 -- name: row_answer_digests
 SELECT transaction_id, body_sha256 FROM row_answers WHERE run = :run AND pull = :pull ORDER BY transaction_id;
