@@ -31,12 +31,16 @@ SMALL_DAY_ROWS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """What came of a pull: the day's roll-up, the earlier days', and the rows that are owed or taken in late."""
+    """What came of a pull: the day's roll-up, the earlier days', and the rows that are owed or taken in late.
+
+    `unusual_days` are those whose rows came twice, or that had to be read as one list.
+    """
 
     totals: RollUp
     late: list[LatePeriod] = field(default_factory=list)
     pending: list[tuple[Date, BalanceTransaction]] = field(default_factory=list)
     late_ids: list[tuple[Date, str]] = field(default_factory=list)
+    unusual_days: list[Date] = field(default_factory=list)
 
     def without(self, periods: Collection[Date]) -> "Pulled":
         """The same, with nothing taken in of those earlier days."""
@@ -65,9 +69,11 @@ async def pull_run(
     try:
         async with asyncio.timeout(options.pull_deadline_s):
             reader = DayReader(client, store, run, run, options=options, at_step=at_step, on_progress=on_progress)
-            own = (await reader.read(lambda: Accumulator(window=_window(run), scale=options.scale))).sink
+            day_read = await reader.read(lambda: Accumulator(window=_window(run), scale=options.scale))
+            own = day_read.sink
             totals = await roll_up_of(store, reader, own)
             pulled = Pulled(totals=totals, pending=[(run.date, row) for row in own.pending_rows])
+            pulled.unusual_days.extend([run.date] * day_read.is_unusual)
             for earlier in await store.read(lambda connection: days_to_relist(connection, run, options.look_back_days)):
                 late = DayReader(client, store, run, earlier, options=options, at_step=at_step)
                 await _relist(late, store, earlier, options, pulled, dealt_with)
@@ -97,6 +103,7 @@ async def _relist(
     day_read = await reader.read(
         lambda: _Relisted(rows=Accumulator(window=_window(earlier), scale=options.scale, known=known), known=known)
     )
+    pulled.unusual_days.extend([earlier.date] * day_read.is_unusual)
     relisted, changed = day_read.sink.rows, day_read.sink.changed
     roll_up = await roll_up_of(store, reader, relisted)
     pulled.pending.extend((earlier.date, row) for row in relisted.pending_rows)

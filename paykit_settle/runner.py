@@ -16,6 +16,7 @@ from functools import partial
 import apsw
 import msgspec
 
+from paykit_settle.checking import check_before_freeze
 from paykit_settle.client import ProcessorClient
 from paykit_settle.corrections import corrected
 from paykit_settle.day_reader import AtStep, OnProgress
@@ -260,6 +261,9 @@ class Runner:
             corrections=done.taken,
         )
 
+        if pulled.unusual_days:
+            await self._recompute(run, record)
+
         def store(connection: apsw.Connection) -> tuple[Run, Attempt] | None:
             frozen = freeze(connection, run, record, now_ms=clock_ms())
             return None if frozen is None else (frozen, current_attempt(connection, frozen))
@@ -269,6 +273,18 @@ class Runner:
         if frozen is not None:
             self._at_step(Step.FROZEN)
         return frozen
+
+    async def _recompute(self, run: Run, record: Frozen) -> None:
+        """Raises `InvariantViolated` unless the stored pages give the same settlement by code of its own."""
+        await check_before_freeze(
+            self._store,
+            run,
+            body=record.body,
+            rates=record.rates_body,
+            scales=record.scales,
+            late_rows=record.late_rows,
+            corrections=[(each.period, each.was, each.is_now) for each in record.corrections],
+        )
 
     async def _build(self, run: Run, pulled: Pulled) -> tuple[Settlement, Rates | None]:
         window = day_window(run.date, load_zone(run.zone))
