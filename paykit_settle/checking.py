@@ -10,6 +10,7 @@ from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import InvalidRequest, InvariantViolated
 from paykit_settle.lifecycle import State
 from paykit_settle.models import SettlementLine
+from paykit_settle.store.accounts import check_processor
 from paykit_settle.store.history import History, day_spans, evidence_pages
 from paykit_settle.store.runs import Attempt
 from paykit_settle.store.store import Store
@@ -19,8 +20,11 @@ from paykit_settle.verify import Claimed, EvidencePage, EvidenceWindow, differen
 async def verify_run(store: Store, history: History, *, remote: ProcessorClient | None = None) -> list[str]:
     """Every difference between what was settled and what the evidence gives; empty: all agree.
 
-    With `remote` the processor is asked for its copy too. `InvalidRequest` while nothing is frozen yet.
+    With `remote` the processor is asked for its copy too, which must be the account's (`SettlementConflict`).
+    `InvalidRequest` while nothing is frozen yet.
     """
+    if remote is not None and remote.identity != history.run.processor:
+        check_processor(history.account, remote.identity, what=history.run.id)
     attempt = history.attempt
     if attempt is None or attempt.number != history.run.attempt:
         raise InvalidRequest(f"{history.run.id} is {history.run.state}: there is nothing to verify yet")

@@ -41,7 +41,7 @@ class Settings:
 
     processor_url: str = "http://127.0.0.1:8787"
     processor_key: str | None = field(default=None, repr=False)
-    zone: str = "Etc/UTC"
+    zone: str | None = None
     grace_s: Bound = 300
     rates_base: str = "usd"
     rate_age_max_h: Bound = 120
@@ -187,7 +187,8 @@ def _parse_table(text: str) -> dict[str, object]:
 def _check(settings: Settings) -> None:
     try:
         settings.accepted_currencies()
-        load_zone(settings.zone)
+        if settings.zone is not None:
+            load_zone(settings.zone)
         canonical_currency(settings.rates_base)
         ScaleProfile(overrides=settings.scales)
     except SettleError as error:

@@ -10,6 +10,8 @@ from paykit_settle.strict_json import Required, json_type, read_fields
 from paykit_settle.window import parse_date
 
 NAME_LENGTH_MAX = 255
+DAY_MIN = Date(1990, 1, 1)
+"""The first day that can be settled; an earlier one was mistyped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,7 @@ def read_run_request(value: object) -> RunRequest:
         value,
         {
             "account": (check_name, Required),
-            "date": (parse_date, Required),
+            "date": (read_day, Required),
             "settlement_currency": (canonical_currency, "usd"),
         },
     )
@@ -48,6 +50,14 @@ def make_run_request(account: str, date: Date | str, settlement_currency: str) -
     """The same from Python values; `InvalidRequest` names every wrong one."""
     text = date.isoformat() if isinstance(date, Date) else date
     return read_run_request({"account": account, "date": text, "settlement_currency": settlement_currency})
+
+
+def read_day(value: object) -> Date:
+    """Return a day that can be settled; `ValueError` for one before 1990, which is a mistype."""
+    day = parse_date(value)
+    if day < DAY_MIN:
+        raise ValueError(f"must not be before {DAY_MIN.isoformat()}: {day.isoformat()} is a mistype")
+    return day
 
 
 def check_name(value: object) -> str:

@@ -20,6 +20,7 @@ RANKS = [
     ["errors"],
     ["money", "strict_json", "window"],
     ["rates", "transaction_types", "endpoint", "body_reader", "retry", "run_request", "days", "sending", "budget"],
+    ["terms", "day_edges"],
     ["models", "lifecycle", "direct"],
     ["accumulator", "page_shape", "paging"],
     ["settlement", "journal", "wire", "page_wire", "report", "terminal", "verify", "http_json"],
@@ -29,6 +30,7 @@ RANKS = [
     ["store"],
     ["explain_windows"],
     ["run", "explain", "transfers"],
+    ["claiming"],
     ["page_buffer"],
     ["day_reader"],
     ["pull"],
@@ -36,6 +38,7 @@ RANKS = [
     ["runner"],
     ["config"],
     ["cli_options", "cli_output", "pull_display"],
+    ["cli_settling"],
     ["run_routes", "ledger_routes", "cli_runs", "cli_ledger"],
     ["service", "cli_upkeep", "cli_listing"],
     ["cli"],
@@ -46,6 +49,7 @@ PURE = {
     "faults", "errors", "version", "money", "strict_json", "window", "rates", "transaction_types", "endpoint", "retry",
     "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
     "verify", "ledger_requests", "booking", "accumulator", "page_shape", "paging",
+    "terms", "day_edges",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.
