@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 from paykit_settle.endpoint import ProcessorIdentity
 from paykit_settle.errors import SettlementConflict
-from paykit_settle.lifecycle import State
 from paykit_settle.store.runs import Run
 from paykit_settle.terms import Terms, differing
 
@@ -95,20 +94,22 @@ def changed_zone(run: Run, wanted: ClaimRequest) -> str | None:
 
 
 def differences(run: Run, wanted: ClaimRequest, *, zone: str, is_anew: bool = False) -> list[str]:
-    """Return what a run goes on with although the settings of who goes on differ; nothing when they agree."""
-    kept = []
+    """Return what a run goes on with, or leaves, because it differs from the settings of who goes on, in a sentence."""
+    others = []
     if wanted.zone is not None and wanted.zone != zone:
-        kept.append(f"zone = {zone}, not {wanted.zone}")
-    if wanted.tenant is not None and wanted.tenant != run.tenant and not is_anew:
-        kept.append(f"tenant = {run.tenant}, not {wanted.tenant}")
-    if run.terms is not None and not is_anew:
-        kept += differing(Terms.decode(run.terms), wanted.terms)
-        if run.rates_given != wanted.rates_given:
-            own = "the processor's rate table" if run.rates_given is None else "the rate table it was given"
-            kept.append(f"{own}, not " + ("the processor's" if wanted.rates_given is None else "the one given now"))
-    said = []
-    if kept:
-        said.append(f"{run.id} goes on with what it was begun on: {'; '.join(kept)}")
-    if run.terms is None and not is_anew and run.state in (State.PULLING, State.FAILED):
-        said.append(f"{run.id} was begun by an older version, which kept no terms: it keeps those of now")
-    return said
+        others.append(f"zone = {zone}, not {wanted.zone}")
+    if run.terms is not None and is_anew:
+        others += differing(wanted.terms, Terms.decode(run.terms)) + _tables(wanted.rates_given, run.rates_given)
+        return [f"{run.id} begins anew, on other terms than before: {'; '.join(others)}"] if others else []
+    if wanted.tenant is not None and wanted.tenant != run.tenant:
+        others.append(f"tenant = {run.tenant}, not {wanted.tenant}")
+    if run.terms is not None:
+        others += differing(Terms.decode(run.terms), wanted.terms) + _tables(run.rates_given, wanted.rates_given)
+    return [f"{run.id} goes on with what it was begun on: {'; '.join(others)}"] if others else []
+
+
+def _tables(own: bytes | None, other: bytes | None) -> list[str]:
+    named = ["the processor's rate table" if table is None else "a rate table that was given" for table in (own, other)]
+    if own == other:
+        return []
+    return [f"{named[0]}, not {'another one' if own and other else named[1]}"]

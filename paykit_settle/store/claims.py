@@ -180,6 +180,8 @@ def _take_over(connection: apsw.Connection, run: Run, wanted: ClaimRequest, is_a
         change(connection, _SQL["forget_late_rows"], run=run.number)
         change(connection, _SQL["forget_outstanding"], run=run.number)
     keeps_terms = run.terms is not None and not is_anew
+    if run.terms is None and not is_anew:
+        said.append(f"{run.id} was begun by an older version, which kept no terms: it keeps those of now")
     taken = _reclaim(
         connection,
         run,
