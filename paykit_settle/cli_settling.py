@@ -17,7 +17,7 @@ from paykit_settle.cli_output import Output
 from paykit_settle.client import ProcessorClient
 from paykit_settle.config import Settings
 from paykit_settle.days import resolve_days
-from paykit_settle.errors import InvalidRequest, SettleError
+from paykit_settle.errors import InvalidRequest, RunRefused, SettleError
 from paykit_settle.pull_display import PullDisplay
 from paykit_settle.rates import Rates
 from paykit_settle.run import build_settlement
@@ -164,6 +164,8 @@ def read_rates(path: Path) -> Rates:
         table.check()
     except OSError as error:
         raise InvalidRequest(f"rates file {path} cannot be read: {error.strerror}") from None
+    except RunRefused as error:
+        raise InvalidRequest(f"rates file {path}: {'; '.join(problem.detail for problem in error.problems)}") from None
     except (ValueError, SettleError) as error:
         raise InvalidRequest(f"rates file {path}: {error}") from None
     return table

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PURE = ["accumulator", "answers", "booking", "days", "endpoint", "errors", "journal", "lifecycle",
         "models", "money", "page_wire", "paging", "rates", "report", "retry", "run_request", "settlement",
-        "strict_json", "transaction_types", "verify", "window", "wire"]  # fmt: skip
+        "strict_json", "day_edges", "terms", "transaction_types", "verify", "window", "wire"]  # fmt: skip
 NOT_OF_THEM = [
     "test_architecture",
     "test_coverage",

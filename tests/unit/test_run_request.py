@@ -10,6 +10,7 @@ import pytest
 from paykit_settle.days import DAYS_MAX, resolve_days
 from paykit_settle.errors import InvalidRequest, UnsupportedCurrency
 from paykit_settle.run_request import (
+    DAY_MIN,
     NAME_LENGTH_MAX,
     RunRequest,
     make_run_request,
@@ -101,3 +102,10 @@ def test_posted_request_may_ask_for_a_new_attempt() -> None:
             read_posted_request(body | {"retry_rejected": wrong})
     with pytest.raises(InvalidRequest, match="must be a JSON object"):
         read_posted_request([])
+
+
+@pytest.mark.parametrize("day", ["1989-12-31", "0226-01-15"])
+def test_day_before_1990_is_refused_as_a_mistype(day: str) -> None:
+    with pytest.raises(InvalidRequest, match="must not be before 1990-01-01"):
+        read_run_request({"account": "acct_123", "date": day})
+    assert read_run_request({"account": "acct_123", "date": "1990-01-01"}).date == DAY_MIN
