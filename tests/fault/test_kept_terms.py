@@ -9,19 +9,24 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
+from aiohttp import web
 
 from fake_processor import FakeProcessor
 from fake_processor.wire import Answer, Request
+from paykit_settle.config import Settings
 from paykit_settle.errors import ProcessorUnavailable, RunRefused, SettlementConflict
 from paykit_settle.lifecycle import State, Step
 from paykit_settle.models import PostedSettlement
 from paykit_settle.money import ScaleProfile
 from paykit_settle.rates import Rates
 from paykit_settle.run import RunOptions
+from paykit_settle.service import create_app
 from paykit_settle.terms import Terms
 from tests.fault.stage import (
     ACCOUNT,
@@ -330,3 +335,59 @@ def test_program_that_was_given_rates_and_killed_is_resumed_with_them(served: Fa
     ]
     assert "goes on with what it was begun on" in done.stderr
     assert paykit("verify", "setl_0001", "--remote", cwd=tmp_path, env=env).returncode == 0
+
+
+# The service.
+
+
+@asynccontextmanager
+async def service(settings: Settings, rates: Rates | None = None) -> AsyncIterator[httpx.AsyncClient]:
+    runner = web.AppRunner(create_app(settings, rates=rates))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+            yield client
+    finally:
+        await runner.cleanup()
+
+
+async def test_service_says_in_answers_and_errors_what_a_run_goes_on_with(fake: FakeProcessor, tmp_path: Path) -> None:
+    database = str(tmp_path / "paykit.db")
+    wanted = {"account": ACCOUNT, "date": DAY}
+    fake.fault("error_503", route=f"GET {LIST}", retry_after_s=0)
+    first = Settings(processor_url=fake.url, database=database, attempts_max=1)
+    async with service(first, BY_HAND) as client:
+        assert (await client.post("/settlements/run", json=wanted)).status_code == 503
+    kept = ["run_000001 goes on with what it was begun on: a rate table that was given, not the processor's rate table"]
+    async with service(first) as client:
+        failed = await client.post("/settlements/run", json=wanted)
+        assert (failed.status_code, failed.json()["warnings"]) == (503, kept)
+        fake.heal()
+        posted = (await client.post("/settlements/run", json=wanted)).json()
+        assert (posted["total_net"], posted["warnings"]) == (180_000, kept)
+        assert (await client.post("/settlements/run", json=wanted)).json()["warnings"] == []
+
+
+@pytest.mark.parametrize("member", ["zone", "zone_changed", "processor_moved", "new_terms"])
+async def test_what_an_account_is_settled_on_is_not_changed_over_http(
+    fake: FakeProcessor, tmp_path: Path, member: str
+) -> None:
+    async with service(Settings(processor_url=fake.url, database=str(tmp_path / "paykit.db"))) as client:
+        answer = await client.post("/settlements/run", json={"account": ACCOUNT, "date": DAY, member: True})
+        assert (answer.status_code, answer.json()["fields"][0]["field"]) == (400, member)
+
+
+async def test_service_in_another_zone_answers_settled_days_and_settles_no_new_one(
+    fake: FakeProcessor, tmp_path: Path
+) -> None:
+    settings = Settings(processor_url=fake.url, database=str(tmp_path / "paykit.db"))
+    async with service(settings) as client:
+        assert (await client.post("/settlements/run", json={"account": ACCOUNT, "date": DAY})).status_code == 200
+    async with service(replace(settings, zone="Asia/Tokyo")) as client:
+        again = (await client.post("/settlements/run", json={"account": ACCOUNT, "date": DAY})).json()
+        assert again["replayed"]
+        assert "settled in zone Etc/UTC" in again["warnings"][0]
+        refused = await client.post("/settlements/run", json={"account": ACCOUNT, "date": "2026-01-16"})
+        assert (refused.status_code, refused.json()["error"]) == (409, "settlement_conflict")
