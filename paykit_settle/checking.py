@@ -14,6 +14,7 @@ from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import InvalidRequest, InvariantViolated
 from paykit_settle.lifecycle import State
 from paykit_settle.models import SettlementLine
+from paykit_settle.store.accounts import check_processor
 from paykit_settle.store.history import History
 from paykit_settle.store.runs import Attempt, Run
 from paykit_settle.store.store import Store
@@ -28,9 +29,12 @@ FAULTS_TOLD_MAX = 5
 async def verify_run(store: Store, history: History, *, remote: ProcessorClient | None = None) -> list[str]:
     """Every difference between what was settled and what the evidence gives; empty: all agree.
 
-    With `remote` the processor is asked for its copy too. `InvalidRequest` while nothing is frozen yet.
+    With `remote` the processor is asked for its copy too, which must be the account's (`SettlementConflict`).
+    `InvalidRequest` while nothing is frozen yet.
     """
     run, attempt = history.run, history.attempt
+    if remote is not None and remote.identity != run.processor:
+        check_processor(history.account, remote.identity, what=run.id)
     if attempt is None or attempt.number != run.attempt:
         raise InvalidRequest(f"{run.id} is {run.state}: there is nothing to verify yet")
 

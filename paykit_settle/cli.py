@@ -1,4 +1,4 @@
-"""The command line: reads arguments, calls the story in `run.py`, prints, and turns an error into an exit code.
+"""The command line: reads arguments, calls the story, prints, and turns an error into an exit code.
 
 Exit codes: 0 done, 1 refused, 2 usage, 3 try again later, 4 the outcome is unknown (running it again is safe).
 """
@@ -7,32 +7,24 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
 from paykit_settle import cli_differences, cli_ledger, cli_listing, cli_runs, cli_upkeep
-from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorUrl, Zone, read_settings
+from paykit_settle.claiming import Asked
+from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorMoved, ProcessorUrl, Zone, read_settings
 from paykit_settle.cli_output import Output
+from paykit_settle.cli_settling import Wanted, look_at_days, read_rates, run_days, settling
 from paykit_settle.client import ProcessorClient
 from paykit_settle.config import Settings
-from paykit_settle.days import resolve_days
 from paykit_settle.errors import InvalidRequest, SettleError
-from paykit_settle.pull_display import PullDisplay
-from paykit_settle.rates import Rates
-from paykit_settle.run import build_settlement
-from paykit_settle.run_request import RunRequest, make_run_request
-from paykit_settle.runner import Runner
+from paykit_settle.run_request import make_run_request
 from paykit_settle.service import create_app, serve
 from paykit_settle.store.store import remove_database
-from paykit_settle.strict_json import loads
 from paykit_settle.version import __version__
-from paykit_settle.window import load_zone
-from paykit_settle.wire import rates_table
 
 EXIT_INTERRUPTED = 130
 
@@ -64,7 +56,7 @@ def demo(*, json_lines: AsJson = False) -> int:
         async with FakeProcessor() as fake, ProcessorClient(fake.url) as client:
             output.say(f"A fake processor listens on {fake.url} while this demo runs.\n")
             wanted = make_run_request("acct_123", "2026-01-15", "usd")
-            async with _runner(client, Settings(database=DEMO_DATABASE)) as runner:
+            async with settling(client, Settings(database=DEMO_DATABASE)) as (runner, _):
                 output.posted(await runner.run(wanted, requested_by="demo"))
         output.say(_DEMO_NEXT.rstrip())
 
@@ -102,87 +94,35 @@ def run(
     after_restore_checked: Annotated[
         bool, Parameter(negative="", help="Take late rows in although the processor cannot be asked who settled them.")
     ] = False,
+    zone_changed: Annotated[bool, Parameter(negative="", help="The account is settled in another zone now.")] = False,
+    processor_moved: ProcessorMoved = False,
+    new_terms: Annotated[
+        bool, Parameter(negative="", help="Begin an unfrozen day anew with the settings of now.")
+    ] = False,
 ) -> int:
     """Settle an account's day, or several days in order; the first day that fails ends the run."""
     output = Output(as_json=json_lines)
     settings = read_settings(config, processor_url=processor_url, zone=zone, database=database)
-    days = resolve_days(date=date, first=from_, last=to, now=datetime.now(UTC), zone=load_zone(settings.zone))
-    requests = [make_run_request(account, day, currency) for day in days]
-    table = _read_rates(rates) if rates is not None else None
+    wanted = Wanted(
+        account=account,
+        date=date,
+        first=from_,
+        last=to,
+        currency=currency,
+        rates=read_rates(rates) if rates is not None else None,
+    )
     if dry_run:
-        return asyncio.run(_look_at_days(requests, settings, table, output))
-    asked = {"retry_rejected": retry_rejected, "after_restore_checked": after_restore_checked}
-    return asyncio.run(_run_days(requests, settings, table, output, asked))
-
-
-async def _run_days(
-    requests: Sequence[RunRequest],
-    settings: Settings,
-    rates: Rates | None,
-    output: Output,
-    asked: Mapping[str, bool],
-) -> int:
-    async with settings.make_client() as client, _runner(client, settings, rates) as runner:
-
-        async def settle(wanted: RunRequest) -> None:
-            output.posted(await runner.run(wanted, requested_by="cli", **asked))
-
-        return await _in_order(requests, settle, output)
-
-
-async def _look_at_days(requests: Sequence[RunRequest], settings: Settings, rates: Rates | None, output: Output) -> int:
-    options = settings.run_options()
-    async with settings.make_client() as client:
-
-        async def look(wanted: RunRequest) -> None:
-            settlement = await build_settlement(
-                client,
-                rates,
-                wanted.account,
-                wanted.date,
-                wanted.settlement_currency,
-                options=options,
-                allow_open=True,
-            )
-            output.dry_run(settlement, options.scale)
-
-        return await _in_order(requests, look, output)
-
-
-async def _in_order(
-    requests: Sequence[RunRequest], work: Callable[[RunRequest], Awaitable[None]], output: Output
-) -> int:
-    """Does one day after another; the exit code of the first that fails, which ends it."""
-    for done, wanted in enumerate(requests):
-        try:
-            await work(wanted)
-        except SettleError as error:
-            output.error(error, day=wanted.date)
-            if left := len(requests) - done - 1:
-                output.warn(f"{left} later day(s) were not run")
-            return error.exit_code
-    return 0
-
-
-@asynccontextmanager
-async def _runner(client: ProcessorClient, settings: Settings, rates: Rates | None = None) -> AsyncIterator[Runner]:
-    store = settings.open_store()
-    try:
-        with PullDisplay() as display:
-            runner = Runner(
-                client,
-                store,
-                options=settings.run_options(),
-                rates=rates,
-                tenants=settings.tenants,
-                on_progress=display,
-            )
-            try:
-                yield runner
-            finally:
-                await runner.close()
-    finally:
-        await asyncio.to_thread(store.close)
+        return asyncio.run(look_at_days(wanted, settings, output))
+    asked = Asked(
+        by="cli",
+        retry_rejected=retry_rejected,
+        zone=zone,
+        zone_changed=zone_changed,
+        processor_moved=processor_moved,
+        new_terms=new_terms,
+        after_restore_checked=after_restore_checked,
+    )
+    return asyncio.run(run_days(wanted, asked, settings, output))
 
 
 @app.command(name="serve")
@@ -207,15 +147,6 @@ def serve_command(
     except OSError as error:
         raise InvalidRequest(f"cannot listen on {host} port {port}: {error.strerror}") from None
     return 0
-
-
-def _read_rates(path: Path) -> Rates:
-    try:
-        return rates_table(loads(path.read_bytes()))
-    except OSError as error:
-        raise InvalidRequest(f"rates file {path} cannot be read: {error.strerror}") from None
-    except (ValueError, SettleError) as error:
-        raise InvalidRequest(f"rates file {path}: {error}") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -15,7 +15,7 @@ from paykit_settle.errors import InvalidRequest
 from paykit_settle.recheck import recheck_and_register, recheck_json, recheck_lines
 from paykit_settle.store.decisions import dismiss_difference, list_differences, settle_difference
 from paykit_settle.store.store import Store, clock_ms
-from paykit_settle.window import load_zone
+from paykit_settle.window import DEFAULT_ZONE, load_zone
 
 PAGE = 1_000
 """Differences that are read at once; all are shown."""
@@ -89,7 +89,9 @@ def recheck(
 ) -> int:
     """List settled days again and report what is not as it was settled; settles nothing. Exit code 1: look at it."""
     settings = read_settings(config, processor_url=processor_url, zone=zone, database=database)
-    days = resolve_days(date=None, first=from_, last=to, now=datetime.now(UTC), zone=load_zone(settings.zone))
+    days = resolve_days(
+        date=None, first=from_, last=to, now=datetime.now(UTC), zone=load_zone(settings.zone or DEFAULT_ZONE)
+    )
     options = settings.run_options()
 
     async def work(store: Store) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import date as Date
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -10,6 +11,8 @@ from cyclopts import App, Parameter
 from paykit_settle.cli_options import AsJson, ConfigFile, Database, read_settings
 from paykit_settle.cli_runs import print_json, read_day, with_store
 from paykit_settle.lifecycle import State
+from paykit_settle.store.accounts import disagreements
+from paykit_settle.store.edges import empty_days
 from paykit_settle.store.history import list_runs, missing_days
 from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store
@@ -41,7 +44,9 @@ def settlements(
                 connection, account=account or "", first=from_ or "", last=to or "", limit=LISTED_MAX
             )
         )
-        missing, gaps = _missing(runs, account, first, last, cut=has_more), _gaps(runs)
+        missing = await _missing(store, runs, account, first, last, cut=has_more)
+        said = await store.read(lambda connection: disagreements(connection, account or ""))
+        gaps = _gaps(runs)
         runs.sort(key=lambda run: (run.state is State.POSTED, run.date, run.account))
         if json_lines:
             for run in runs:
@@ -61,6 +66,8 @@ def settlements(
                 print_json(
                     {"state": "gap", "account": after.account, "date": after.date.isoformat(), "seconds": seconds}
                 )
+            for each in said:
+                print_json({"state": "disagreement", "account": each.account, "detail": each.disagreement_text})
             return 0
         for run in runs:
             why = f"  {run.error_code}" if run.error_code else ""
@@ -69,6 +76,8 @@ def settlements(
             print(f"{day}  missing   {'':<23} {owner}")
         for after, seconds in gaps:
             print(f"{after.date}  gap       its window begins {seconds} s after the day before ends: {after.account}")
+        for each in said:
+            print(f"note: {each.disagreement_text}")
         if has_more:
             print(f"only the newest {LISTED_MAX} are listed: narrow it with --from and --to")
         if not runs and not missing:
@@ -78,8 +87,14 @@ def settlements(
     return with_store(settings, work)
 
 
-def _missing(
-    runs: Sequence[Run], account: str | None, first: Date | None, last: Date | None, *, cut: bool
+async def _missing(
+    store: Store,
+    runs: Sequence[Run],
+    account: str | None,
+    first: Date | None,
+    last: Date | None,
+    *,
+    cut: bool,
 ) -> list[tuple[str, Date]]:
     """The days without a run, of each account: of the span that was asked for, else between its first and its last.
 
@@ -93,7 +108,8 @@ def _missing(
         start = min(days, default=first) if cut or first is None else first
         end = max(days, default=last) if last is None else last
         if start is not None and end is not None:
-            missing += [(owner, day) for day in missing_days(own, start, end)]
+            empty = await store.read(partial(empty_days, account=owner, first=start, last=end))
+            missing += [(owner, day) for day in missing_days(own, start, end, empty=empty)]
     return missing
 
 

@@ -11,7 +11,10 @@ from paykit_settle.config import Settings, load_settings
 ProcessorUrl = Annotated[str | None, Parameter(help="The processor's address [env: PAYKIT_PROCESSOR_URL].")]
 ConfigFile = Annotated[Path | None, Parameter(help="A TOML file of settings [env: PAYKIT_CONFIG].")]
 Database = Annotated[str | None, Parameter(help="The ledger's database file [env: PAYKIT_DATABASE].")]
-Zone = Annotated[str | None, Parameter(help="The account's IANA time zone [env: PAYKIT_ZONE].")]
+Zone = Annotated[str | None, Parameter(help="The IANA time zone of accounts [env: PAYKIT_ZONE].")]
+ProcessorMoved = Annotated[
+    bool, Parameter(negative="", help="The account's processor has another address, or another kind of key, now.")
+]
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, one object a line.")]
 
 

@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from paykit_settle.errors import RunRefused, SettleError
 from paykit_settle.models import PostedSettlement, Settlement
 from paykit_settle.money import ScaleProfile, format_amount
-from paykit_settle.report import posted_json, settlement_json
+from paykit_settle.report import posted_json, settlement_json, warnings_of
 from paykit_settle.terminal import settlement_table
 from paykit_settle.wire import encode_body, settlement_key, settlement_payload
 
@@ -42,6 +42,9 @@ class Output:
             self._line(posted_json(posted))
             return
         self.show(settlement_table(posted.settlement))
+        for warning in posted.warnings:
+            if warning != posted.settlement.window.odd_length:  # the statement has that one
+                self.say(f"note     {warning}")
         total = format_amount(posted.total_net, posted.currency)
         self.say(
             f"\nThe processor answered: {posted.settlement_id} {posted.status}, "
@@ -53,7 +56,9 @@ class Output:
         payload = settlement_payload(settlement, scale)
         key = settlement_key(settlement.account, settlement.date)
         if self._as_json:
-            self._line({"dry_run": True, "idempotency_key": key, "payload": payload, **settlement_json(settlement)})
+            shown = {"dry_run": True, "idempotency_key": key, "payload": payload, **settlement_json(settlement)}
+            odd = settlement.window.odd_length
+            self._line(shown | {"warnings": [odd] if odd else []})
             return
         self.show(settlement_table(settlement))
         self.say(f"\nDry run: nothing was posted. POST /v1/settlements\nIdempotency-Key: {key}\n")
@@ -63,7 +68,8 @@ class Output:
         """Why something was not done, with every problem named."""
         if self._as_json:
             when = {"date": day.isoformat()} if day else {}
-            self._line({"error": error.code, "detail": str(error), **when, **error.details})
+            said = {"warnings": warnings} if (warnings := warnings_of(error)) else {}
+            self._line({"error": error.code, "detail": str(error), **when, **error.details, **said})
             return
         prefix = f"{day.isoformat()} {error.code}" if day else error.code
         if not isinstance(error, RunRefused):
@@ -73,6 +79,13 @@ class Output:
         self.warn(f"{prefix}: settlement refused: {count} problem{'s' * (count != 1)}, nothing was posted")
         for problem in error.problems:
             self.warn(f"  {problem}")
+
+    def passed_over(self, day: date, why: str) -> None:
+        """A day that a range of days leaves out, because it does not exist."""
+        if self._as_json:
+            self._line({"date": day.isoformat(), "state": "no such day", "detail": why})
+        else:
+            self.warn(f"{day.isoformat()} is passed over: {why}")
 
     def _line(self, value: object) -> None:
         print(json.dumps(value, allow_nan=False), flush=True)

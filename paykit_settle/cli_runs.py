@@ -16,7 +16,7 @@ from typing import Annotated, TypeVar
 from cyclopts import App, Parameter
 
 from paykit_settle.checking import verify_run
-from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorUrl, read_settings
+from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorMoved, ProcessorUrl, read_settings
 from paykit_settle.cli_output import Output
 from paykit_settle.config import Settings
 from paykit_settle.errors import InvalidRequest, RunInProgress, SettleError
@@ -47,6 +47,7 @@ def register(app: App) -> None:
 
 def resume(
     *,
+    processor_moved: ProcessorMoved = False,
     processor_url: ProcessorUrl = None,
     database: Database = None,
     config: ConfigFile = None,
@@ -61,7 +62,7 @@ def resume(
         async with settings.make_client() as client:
             runner = Runner(client, store, options=settings.run_options(), tenants=settings.tenants)
             try:
-                outcomes = await runner.resume(requested_by="resume")
+                outcomes = await runner.resume(requested_by="resume", processor_moved=processor_moved)
             finally:
                 await runner.close()
         for run, outcome in outcomes:

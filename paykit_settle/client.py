@@ -18,7 +18,7 @@ from paykit_settle.answers import SUCCESSES, Answer, error_of_answer, error_of_f
 from paykit_settle.asking import ask
 from paykit_settle.body_reader import ACCEPT_ENCODING, BodyLimits, read_bounded, unpacked
 from paykit_settle.budget import RequestBudget
-from paykit_settle.endpoint import check_api_key, check_base_url
+from paykit_settle.endpoint import ProcessorIdentity, check_api_key, check_base_url, identity_of
 from paykit_settle.errors import InvalidConfig, InvariantViolated, ProcessorError, SettleError
 from paykit_settle.faults import Exchange
 from paykit_settle.models import BalanceTransaction
@@ -77,6 +77,7 @@ class ProcessorClient:
         self._limits = limits or BodyLimits()
         self._pages_max = pages_max
         self._api_key = check_api_key(api_key, loopback=loopback)
+        self.identity: ProcessorIdentity = identity_of(self._base_url, self._api_key)
         self._budget = budget
         self._headers = {
             "Authorization": f"Bearer {self._api_key}",

@@ -19,13 +19,13 @@ from paykit_settle.client import PAGE_SIZE_MAX, PAGES_MAX, ProcessorClient
 from paykit_settle.direct import DirectConnections
 from paykit_settle.endpoint import check_api_key, check_base_url
 from paykit_settle.errors import InvalidConfig, SettleError
-from paykit_settle.filter_check import RowsWithoutCreated
 from paykit_settle.money import ScaleProfile, canonical_currency
 from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import WINDOWS_MAX, RunOptions
 from paykit_settle.store.database import BUSY_TIMEOUT_MS
 from paykit_settle.store.store import Store
 from paykit_settle.store.writer import QUEUE_MAX
+from paykit_settle.terms import RowsWithoutCreated
 from paykit_settle.window import load_zone
 
 ENV_PREFIX = "PAYKIT_"
@@ -42,7 +42,7 @@ class Settings:
 
     processor_url: str = "http://127.0.0.1:8787"
     processor_key: str | None = field(default=None, repr=False)
-    zone: str = "Etc/UTC"
+    zone: str | None = None
     grace_s: Bound = 300
     rates_base: str = "usd"
     rate_age_max_h: Bound = 120
@@ -190,7 +190,8 @@ def _parse_table(text: str) -> dict[str, object]:
 def _check(settings: Settings) -> None:
     try:
         settings.accepted_currencies()
-        load_zone(settings.zone)
+        if settings.zone is not None:
+            load_zone(settings.zone)
         canonical_currency(settings.rates_base)
         ScaleProfile(overrides=settings.scales)
     except SettleError as error:

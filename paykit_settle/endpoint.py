@@ -3,8 +3,10 @@
 No message here repeats what it refuses: a URL may hold a password, and a key is a secret.
 """
 
+import contextlib
 import ipaddress
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
@@ -16,6 +18,40 @@ LOOPBACK_API_KEY = "sk_test_paykit"
 
 QUERY_BYTES_MAX = 4096
 """The most bytes of one request's parameters, as they stand in its URL."""
+
+_KEY_MODES = {"sk_test_": "test", "rk_test_": "test", "sk_live_": "live", "rk_live_": "live"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorIdentity:
+    """Which processor is asked: its address in normal form, and whether the key is one for tests; never the key."""
+
+    url: str
+    key_mode: str
+
+    def __str__(self) -> str:
+        return f"{self.url} ({self.key_mode} key)" if self.key_mode != "unmarked" else self.url
+
+
+def known_processor(url: str | None, key_mode: str | None) -> ProcessorIdentity | None:
+    """Return the processor that was kept as these two; None where none was."""
+    return None if url is None or key_mode is None else ProcessorIdentity(url=url, key_mode=key_mode)
+
+
+def identity_of(base_url: str, api_key: str) -> ProcessorIdentity:
+    """Return what tells one processor from another: scheme, host in lower case, port, path, and the key's mode.
+
+    Two spellings of one address are one identity; two names of one host are not. A key that does not say whether it
+    is a test's is `unmarked`.
+    """
+    url = urlsplit(base_url)
+    host = url.hostname or ""  # in lower case, and without the brackets of an IPv6 address
+    with contextlib.suppress(ValueError):
+        host = str(ipaddress.ip_address(host))
+    port = url.port or (443 if url.scheme == "https" else 80)
+    address = f"[{host}]" if ":" in host else host
+    mode = next((mode for prefix, mode in _KEY_MODES.items() if api_key.startswith(prefix)), "unmarked")
+    return ProcessorIdentity(url=f"{url.scheme}://{address}:{port}{url.path.rstrip('/')}", key_mode=mode)
 
 
 def check_base_url(base_url: str) -> tuple[str, bool]:

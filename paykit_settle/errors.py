@@ -246,7 +246,7 @@ class ProcessorRejected(ProcessorError):
 
 
 class SettlementConflict(ProcessorRejected):
-    """The processor already holds another settlement under this account's and day's key; a person has to look."""
+    """What is asked for is not how this day, or its account, is settled, here or there; a person has to look."""
 
     code = "settlement_conflict"
     http_status = 409

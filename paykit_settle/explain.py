@@ -6,10 +6,11 @@ Pure over what was stored; it asks nobody and decides nothing. One walk serves m
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from textwrap import wrap
 from typing import Any
 
 from paykit_settle.difference_report import difference_json
-from paykit_settle.explain_windows import windows_json, windows_text
+from paykit_settle.explain_windows import day_json, day_warnings, windows_json, windows_text
 from paykit_settle.lifecycle import State
 from paykit_settle.models import RowGroup, Settlement, SettlementLine
 from paykit_settle.money import format_amount
@@ -79,6 +80,7 @@ def explanation(history: History) -> dict[str, Any]:
         "evidence_sha256": attempt.evidence_sha256 if attempt else None,
         "rate_table": attempt.rates_body.decode("utf-8", "replace") if attempt and attempt.rates_body else None,
         "scales": dict(attempt.scales) if attempt else {},
+        **day_json(history),
         "windows": windows_json(history),
         "pages": [
             {
@@ -119,16 +121,17 @@ def explanation(history: History) -> dict[str, Any]:
         ],
         "late_rows": [{"period": period, "id": identity} for period, identity in history.late_rows],
         "corrections": [difference_json(each) for each in history.corrections],
-        "journal": [
-            {
-                "account": entry.account,
-                "currency": entry.currency,
-                "amount": entry.amount,
-                "balance_before": entry.balance_before,
-                "balance_after": entry.balance_after,
-            }
-            for entry in history.entries
-        ],
+        "journal": [_entry_json(entry) for entry in history.entries],
+    }
+
+
+def _entry_json(entry: BookedEntry) -> dict[str, Any]:
+    return {
+        "account": entry.account,
+        "currency": entry.currency,
+        "amount": entry.amount,
+        "balance_before": entry.balance_before,
+        "balance_after": entry.balance_after,
     }
 
 
@@ -146,6 +149,12 @@ def explanation_text(history: History) -> str:
             f"window     {settlement.window.start:%Y-%m-%d %H:%M} to {settlement.window.end:%Y-%m-%d %H:%M} UTC "
             f"({run.zone})",
             f"total      {_money(settlement.total_net, settlement.settlement_currency)}",
+        ]
+    for warning in day_warnings(history):
+        lines += wrap(warning, WIDTH, initial_indent="note       ", subsequent_indent=" " * 11)
+    if attempt is not None:
+        settlement = attempt.settlement
+        lines += [
             "",
             *_conversions(settlement),
             "",

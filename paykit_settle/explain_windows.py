@@ -1,4 +1,7 @@
-"""Shows that days were read whole: the windows that tile each of them, and whether each was read to its end. Pure."""
+"""Shows that days were read whole: the windows that tile each of them, and whether each was read to its end.
+
+It also says what is odd about a day itself. Pure.
+"""
 
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -6,6 +9,7 @@ from typing import Any
 
 from paykit_settle.store.evidence import StoredWindow
 from paykit_settle.store.history import History, PageDigest
+from paykit_settle.terms import Terms
 
 
 def windows_json(history: History) -> list[dict[str, Any]]:
@@ -38,6 +42,36 @@ def windows_text(history: History) -> list[str]:
         why = f"; one list: {own[0].serial_reason}" if own[0].serial_reason else ""
         lines.append(f"  {period} windows {len(own)}: they {meet}, {read} read to the end{why}")
     return lines
+
+
+def day_json(history: History) -> dict[str, Any]:
+    """Return what the run was settled on, and what is odd about its day, as JSON values."""
+    run = history.run
+    return {
+        "processor": run.processor_url,
+        "key_mode": run.key_mode,
+        "terms": Terms.decode(run.terms).shown() if run.terms is not None else None,
+        "rates_given": run.rates_given is not None,
+        "gap_before_s": history.gap_before_s,
+        "warnings": day_warnings(history),
+    }
+
+
+def day_warnings(history: History) -> list[str]:
+    """Return what there is to say about the day and its account, beside the settlement."""
+    run, account = history.run, history.account
+    notes = []
+    if run.window.odd_length:
+        notes.append(run.window.odd_length)
+    if history.gap_before_s:
+        minutes = history.gap_before_s // 60
+        notes.append(
+            f"no run's window holds the {minutes // 60} h {minutes % 60} min before it: an older version left them "
+            "after a change of zone; their rows are taken in as late rows of this day"
+        )
+    if account is not None and account.disagreement_text:
+        notes.append(account.disagreement_text)
+    return notes
 
 
 def _is_read(history: History, window: StoredWindow) -> bool:

@@ -5,14 +5,10 @@ not filter gives the same rows for every day, and each day would settle all of t
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import RunRefused
 from paykit_settle.faults import Problem
-
-RowsWithoutCreated = Literal["refuse", "accept"]
-"""What becomes of a day with such rows when the processor does not filter by `created`."""
 
 
 async def refuse_unless_filtered(

@@ -138,6 +138,7 @@ class PostedSettlement(msgspec.Struct, frozen=True, kw_only=True):
     """The processor's answer to a settlement, beside what was sent. `status` is the processor's word.
 
     `run_id` names the durable run that made it (empty without a store); `replayed`: it had been posted before.
+    `warnings` are sentences about how this answer came about, for a person to read.
     """
 
     settlement_id: str
@@ -148,3 +149,4 @@ class PostedSettlement(msgspec.Struct, frozen=True, kw_only=True):
     settlement: Settlement
     run_id: str = ""
     replayed: bool = False
+    warnings: tuple[str, ...] = ()

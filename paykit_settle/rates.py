@@ -164,11 +164,31 @@ class Rates:
         """Where the table comes from, as texts: `base`, `as_of` (ISO 8601, empty when undated) and `source`."""
         return {"base": self.base, "as_of": self._stamp(), "source": self.source}
 
+    def check(self) -> None:
+        """Pass when the table can be used whole: it is dated, and every rate in it is one. `RunRefused` names the rest.
+
+        For a table that somebody gives by hand; one that is published may quote what no settlement ever touches.
+        """
+        problems = [] if self.as_of is not None else [_problem(self.base, "the rate table is undated")]
+        for code, published in self._quotes.items():
+            try:
+                Rate.parse(published)
+            except ValueError as error:
+                problems.append(_problem(code, f"rate of {code.upper()} {error}"))
+        if problems:
+            raise RunRefused(problems)
+
     def document(self) -> bytes:
-        """The table as it was received; one made in Python as JSON of the same form, its rates as text."""
+        """The table as it was received; one made in Python as JSON of the same form, its rates as text.
+
+        Read again it is the same table: what is no rate, such as a float, stays none.
+        """
         if self._received is not None:
             return self._received
-        rates = {code: str(published) for code, published in self._quotes.items()}
+        rates = {
+            code: str(published) if isinstance(published, str | int | Decimal) else None
+            for code, published in self._quotes.items()
+        }
         table = {"base": self.base, "as_of": self._stamp() or None, "source": self.source, "rates": rates}
         return json.dumps(table, allow_nan=False).encode("ascii")
 
@@ -198,7 +218,11 @@ class Rates:
 
 
 def _refused(currency: str, detail: str) -> RunRefused:
-    return RunRefused([Problem(kind="rate", subject=currency, detail=detail)])
+    return RunRefused([_problem(currency, detail)])
+
+
+def _problem(currency: str, detail: str) -> Problem:
+    return Problem(kind="rate", subject=currency, detail=detail)
 
 
 def _hours(span: timedelta) -> str:

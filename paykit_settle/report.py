@@ -16,7 +16,13 @@ def posted_json(posted: PostedSettlement) -> dict[str, object]:
         "idempotency_key": posted.idempotency_key,
         **({"run_id": posted.run_id, "replayed": posted.replayed} if posted.run_id else {}),
         **settlement_json(posted.settlement),
+        "warnings": list(posted.warnings),
     }
+
+
+def warnings_of(error: BaseException) -> list[str]:
+    """Return what there is to say about a run that failed, beside why: the notes that were added to its error."""
+    return list(getattr(error, "__notes__", ()))
 
 
 def settlement_json(settlement: Settlement) -> dict[str, object]:

@@ -13,13 +13,14 @@ from datetime import date as Date
 from paykit_settle.accumulator import Accumulator
 from paykit_settle.client import PAGE_SIZE_MAX, ProcessorClient
 from paykit_settle.errors import ProcessorUnavailable
-from paykit_settle.filter_check import RowsWithoutCreated, refuse_unless_filtered
+from paykit_settle.filter_check import refuse_unless_filtered
 from paykit_settle.models import BalanceTransaction, PostedSettlement, RollUp, Settlement
 from paykit_settle.money import ScaleProfile
 from paykit_settle.rates import Rates
 from paykit_settle.run_request import make_run_request
 from paykit_settle.settlement import needs_rates, settle
-from paykit_settle.window import Window, day_window, load_zone
+from paykit_settle.terms import RowsWithoutCreated
+from paykit_settle.window import DEFAULT_ZONE, Window, day_window, existing_window, load_zone
 from paykit_settle.wire import encode_body, settlement_key, settlement_payload
 
 WINDOWS_MAX = 16
@@ -28,9 +29,12 @@ WINDOWS_MAX = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How an account is settled: its zone and scales, the age a rate may have, and the bounds of a pull."""
+    """How an account is settled: its zone and scales, the age a rate may have, and the bounds of a pull.
 
-    zone: str = "Etc/UTC"
+    `zone` is None where none is named: the one that the account is settled in, else UTC.
+    """
+
+    zone: str | None = None
     grace_s: int = 300
     rate_age_max_h: int = 120
     rate_ahead_max_h: int = 24
@@ -75,16 +79,20 @@ async def build_settlement(
     options: RunOptions = _DEFAULT_OPTIONS,
     now: datetime | None = None,
     allow_open: bool = False,
+    window: Window | None = None,
 ) -> Settlement:
     """Reads the whole day and computes its settlement; posts nothing.
 
     `rates=None` asks the processor for the day's table, if any line needs one. `now` is the clock (default: the
-    system's); a day that has not ended is `WindowOpen` unless `allow_open`. Raises `InvalidRequest` for a wrong
+    system's); a day that has not ended is `WindowOpen` unless `allow_open`. `window` is the day's where it is known not
+    to be that of the zone. Raises `InvalidRequest` for a wrong
     argument, `RunRefused` for rows or rates that allow no exact settlement, a `ProcessorError` when the day could not
     be read whole.
     """
     request = make_run_request(account, date, settlement_currency)
-    window = day_window(request.date, load_zone(options.zone))
+    if window is None:
+        zone = options.zone or DEFAULT_ZONE
+        window = existing_window(request.date, day_window(request.date, load_zone(zone)), zone)
     if not allow_open:
         window.check_closed(now or datetime.now(UTC), grace=timedelta(seconds=options.grace_s))
     totals = await _pull(client, request.account, window, options)

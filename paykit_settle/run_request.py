@@ -17,6 +17,8 @@ REASON_LENGTH_MAX = 1_000
 # What a terminal or a log would act on rather than show: control, half characters, line ends, and turns of direction.
 _NOT_TEXT = {"Cc", "Cs", "Zl", "Zp"}
 _DIRECTIONS = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+DAY_MIN = Date(1990, 1, 1)
+"""The first day that can be settled; an earlier one was mistyped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ def read_run_request(value: object) -> RunRequest:
         value,
         {
             "account": (check_name, Required),
-            "date": (parse_date, Required),
+            "date": (read_day, Required),
             "settlement_currency": (canonical_currency, "usd"),
         },
     )
@@ -55,6 +57,14 @@ def make_run_request(account: str, date: Date | str, settlement_currency: str) -
     """The same from Python values; `InvalidRequest` names every wrong one."""
     text = date.isoformat() if isinstance(date, Date) else date
     return read_run_request({"account": account, "date": text, "settlement_currency": settlement_currency})
+
+
+def read_day(value: object) -> Date:
+    """Return a day that can be settled; `ValueError` for one before 1990, which is a mistype."""
+    day = parse_date(value)
+    if day < DAY_MIN:
+        raise ValueError(f"must not be before {DAY_MIN.isoformat()}: {day.isoformat()} is a mistype")
+    return day
 
 
 def check_name(value: object) -> str:

@@ -5,22 +5,22 @@ as the very same bytes under the very same key, and never built anew. Whoever ho
 """
 
 import asyncio
-import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from datetime import date as Date
 from functools import partial
 
 import apsw
-import msgspec
 
 from paykit_settle.checking import check_before_freeze
+from paykit_settle.claiming import Asked, claim_request, options_of, rates_of_run
 from paykit_settle.client import ProcessorClient
 from paykit_settle.corrections import corrected
 from paykit_settle.day_reader import AtStep, OnProgress
 from paykit_settle.errors import InvariantViolated, RunInProgress, SettleError, SettlementConflict
+from paykit_settle.frozen_record import frozen_record
 from paykit_settle.lifecycle import Event, State, Step
 from paykit_settle.lookups import blocked_periods
 from paykit_settle.models import PostedSettlement, Settlement
@@ -30,15 +30,13 @@ from paykit_settle.rates import Rates
 from paykit_settle.run import RunOptions, rates_of_day
 from paykit_settle.run_request import RunRequest
 from paykit_settle.settlement import needs_rates, settle
+from paykit_settle.store.claims import claim
 from paykit_settle.store.differences import corrections_for
 from paykit_settle.store.freezing import Frozen, freeze
 from paykit_settle.store.owner import Owner
 from paykit_settle.store.relisting import taken_among
-from paykit_settle.store.runs import Attempt, ClaimRequest, Run, claim, current_attempt, move, unfinished_runs
+from paykit_settle.store.runs import Attempt, Run, current_attempt, move, unfinished_runs
 from paykit_settle.store.store import Store, clock_ms
-from paykit_settle.version import __version__
-from paykit_settle.window import day_window, load_zone
-from paykit_settle.wire import encode_body, settlement_key, settlement_payload
 
 FREEZE_ATTEMPTS_MAX = 5
 PULL_AGE_DEADLINES = 10
@@ -98,32 +96,34 @@ class Runner:
         *,
         requested_by: str,
         retry_rejected: bool = False,
+        zone: str | None = None,
+        zone_changed: bool = False,
+        processor_moved: bool = False,
+        new_terms: bool = False,
         after_restore_checked: bool = False,
     ) -> PostedSettlement:
         """Settles the day, or answers with the settlement that exists.
 
-        A second call while one runs waits for it and gives the same answer. A caller that goes away does not stop the
-        run. Raises what `claim`, `build_settlement` and `SettlementPoster.post` raise; the run's state says the same.
-        `after_restore_checked`: a person has made sure that late rows are not settled by a run that this database has
-        forgotten (`lookups.py`).
+        `zone` is one that the caller names for this run, beside that of the options. `zone_changed` and
+        `processor_moved` let it replace what is in force for the account, and `new_terms` begins a run anew, of which
+        nothing is frozen, on the options of now. A second call while one runs waits for it and gives the same answer. A
+        caller that goes away does not stop the run. Raises what `claim`, `build_settlement` and `SettlementPoster.post`
+        raise; the run's state says the same. `after_restore_checked`: a person has made sure that late rows are not
+        settled by a run that this database has forgotten (`lookups.py`).
         """
-        return await self._run(
-            wanted,
-            requested_by,
+        how = Asked(
+            by=requested_by,
             retry_rejected=retry_rejected,
+            zone=zone,
+            zone_changed=zone_changed,
+            processor_moved=processor_moved,
+            new_terms=new_terms,
             after_restore_checked=after_restore_checked,
-            zone=self._options.zone,
         )
+        return await self.run_as(wanted, how)
 
-    async def _run(
-        self,
-        wanted: RunRequest,
-        requested_by: str,
-        *,
-        zone: str,
-        retry_rejected: bool = False,
-        after_restore_checked: bool = False,
-    ) -> PostedSettlement:
+    async def run_as(self, wanted: RunRequest, how: Asked) -> PostedSettlement:
+        """Settles the day as it is asked for: `run`, with everything that is said along in one record."""
         key = (wanted.account, wanted.date)
         if key in self._running:
             first, task = self._running[key]
@@ -132,23 +132,26 @@ class Runner:
                     f"{wanted.account} on {wanted.date} is being settled in {first.settlement_currency.upper()}"
                 )
         else:
-            task = asyncio.create_task(self._settle(wanted, requested_by, retry_rejected, after_restore_checked, zone))
+            task = asyncio.create_task(self._settle(wanted, how))
             self._running[key] = (wanted, task)
             task.add_done_callback(lambda done: self._finished(key, done))
         return await asyncio.shield(task)
 
-    async def resume(self, *, requested_by: str) -> list[tuple[Run, PostedSettlement | SettleError]]:
+    async def resume(
+        self, *, requested_by: str, processor_moved: bool = False
+    ) -> list[tuple[Run, PostedSettlement | SettleError]]:
         """Finishes the runs that a dead process, or an unknown outcome, left; what came of each, in order of day.
 
-        Each goes on in the zone that it was begun in.
+        Each goes on with the terms that it was begun on.
         """
+        how = Asked(by=requested_by, processor_moved=processor_moved)
         outcomes: list[tuple[Run, PostedSettlement | SettleError]] = []
         for run in await self._store.read(unfinished_runs):
             if run.owner is not None and (run.owner == self._owner.name or self._owner.is_alive(run.owner)):
                 continue
             wanted = RunRequest(account=run.account, date=run.date, settlement_currency=run.settlement_currency)
             try:
-                posted = await self._run(wanted, requested_by, zone=run.zone)
+                posted = await self.run_as(wanted, how)
                 outcomes.append((run, posted))
             except SettleError as error:
                 outcomes.append((run, error))
@@ -163,37 +166,41 @@ class Runner:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.info("run of %s on %s ended: %s", *key, error)
 
-    async def _settle(
-        self, wanted: RunRequest, requested_by: str, retry_rejected: bool, after_restore_checked: bool, zone: str
-    ) -> PostedSettlement:
-        window = day_window(wanted.date, load_zone(zone))
-        window.check_closed(self._now(), grace=timedelta(seconds=self._options.grace_s))
+    async def _settle(self, wanted: RunRequest, how: Asked) -> PostedSettlement:
         self._at_step(Step.BEFORE_CLAIM)
-        request = ClaimRequest(
-            account=wanted.account,
-            date=wanted.date,
-            settlement_currency=wanted.settlement_currency,
-            tenant=self._tenants.get(wanted.account, wanted.account),
-            zone=zone,
-            window=window,
+        request = claim_request(
+            wanted,
+            how,
+            options=self._options,
+            rates=self._rates,
+            tenants=self._tenants,
+            processor=self._client.identity,
             owner=self._owner.name,
-            requested_by=requested_by,
-            retry_rejected=retry_rejected,
             pull_age_max_ms=PULL_AGE_DEADLINES * self._options.pull_deadline_s * 1000,
+            now=self._now(),
             now_ms=clock_ms(),
         )
-        run = await self._store.write(lambda connection: claim(connection, request, is_alive=self._owner.is_alive))
-        if run.state is State.POSTED:
-            attempt = await self._store.read(lambda connection: current_attempt(connection, run))
-            return _answer(run, attempt, replayed=True)
-        self._at_step(Step.CLAIMED)
-        if run.state is State.PULLING:
-            frozen = await self._pull_and_freeze(run, after_restore_checked=after_restore_checked)
-            return _answer(*await self._poster.post(*frozen), replayed=False)
-        return _answer(*await self._poster.post(run), replayed=False)
+        claimed = await self._store.write(lambda connection: claim(connection, request, is_alive=self._owner.is_alive))
+        run, warnings = claimed.run, list(claimed.warnings)
+        for warning in warnings:
+            logger.warning("%s", warning)
+        try:
+            if run.state is State.POSTED:
+                attempt = await self._store.read(lambda connection: current_attempt(connection, run))
+                return _answer(run, attempt, replayed=True, warnings=warnings)
+            self._at_step(Step.CLAIMED)
+            frozen: tuple[Run, Attempt | None] = (run, None)
+            if run.state is State.PULLING:
+                frozen = await self._pull_and_freeze(run, how, warnings)
+            return _answer(*await self._poster.post(*frozen), replayed=False, warnings=warnings)
+        except SettleError as error:
+            for warning in warnings:  # whoever is told why it failed is told what it was tried with
+                error.add_note(warning)
+            raise
 
-    async def _pull_and_freeze(self, run: Run, *, after_restore_checked: bool) -> tuple[Run, Attempt]:
+    async def _pull_and_freeze(self, run: Run, how: Asked, warnings: list[str]) -> tuple[Run, Attempt]:
         """The frozen run and its attempt; on an error it is failed, and what was read is kept for the next attempt."""
+        options = options_of(run, self._options)
         try:
             dealt_with: set[str] = set()
             for _ in range(FREEZE_ATTEMPTS_MAX):
@@ -201,7 +208,7 @@ class Runner:
                     self._client,
                     self._store,
                     run,
-                    options=self._options,
+                    options=options,
                     at_step=self._at_step,
                     on_progress=self._on_progress,
                     dealt_with=dealt_with,
@@ -212,11 +219,12 @@ class Runner:
                     run,
                     {period for period, _ in pulled.late_ids},
                     now=self._now(),
-                    checked=after_restore_checked,
+                    checked=how.after_restore_checked,
                 )
                 for period, reason in blocked.items():
-                    logger.warning("%s: late rows of %s stay owed: %s", run.id, period, reason)
-                frozen = await self._freeze(run, pulled.without(blocked))
+                    warnings.append(f"{run.id}: late rows of {period} stay owed: {reason}")
+                    logger.warning("%s", warnings[-1])
+                frozen = await self._freeze(run, pulled.without(blocked), options)
                 if frozen is not None:
                     return frozen
                 # Another run has one of these late rows: roll up again without it, from the stored pages.
@@ -230,37 +238,14 @@ class Runner:
             )
             raise
 
-    async def _freeze(self, run: Run, pulled: Pulled) -> tuple[Run, Attempt] | None:
-        scale = self._options.scale
+    async def _freeze(self, run: Run, pulled: Pulled, options: RunOptions) -> tuple[Run, Attempt] | None:
+        scale = options.scale
         decided = await self._store.read(lambda connection: corrections_for(connection, run))
         done = corrected(pulled.late, decided, scale=scale)
         for correction, why in done.left_out:
             logger.warning("%s leaves out the correction of %s: %s", run.id, correction.transaction_id, why)
-        settlement, rates = await self._build(run, replace(pulled, late=list(done.late)))
-        body = encode_body(settlement_payload(settlement, scale))
-        record = Frozen(
-            idempotency_key=settlement_key(run.account, run.date, attempt=run.attempt),
-            body=body,
-            body_sha256=hashlib.sha256(body).hexdigest(),
-            settlement=msgspec.json.encode(settlement).decode(),
-            rates_body=rates.document() if rates is not None else None,
-            scales=scale.overrides,
-            program=__version__,
-            outstanding=[
-                (
-                    row.id,
-                    period.isoformat(),
-                    row.type,
-                    row.currency.lower(),
-                    scale.from_wire(row.amount, row.currency.lower()),
-                    scale.from_wire(row.fee, row.currency.lower()),
-                )
-                for period, row in pulled.pending
-            ],
-            late_rows=pulled.late_ids,
-            corrections=done.taken,
-        )
-
+        settlement, rates = await self._build(run, replace(pulled, late=list(done.late)), options)
+        record = frozen_record(run, settlement, rates, pulled=pulled, corrections=done.taken, scale=scale)
         if pulled.unusual_days:
             await self._recompute(run, record)
 
@@ -286,11 +271,11 @@ class Runner:
             corrections=[(each.period, each.was, each.is_now) for each in record.corrections],
         )
 
-    async def _build(self, run: Run, pulled: Pulled) -> tuple[Settlement, Rates | None]:
-        window = day_window(run.date, load_zone(run.zone))
+    async def _build(self, run: Run, pulled: Pulled, options: RunOptions) -> tuple[Settlement, Rates | None]:
+        window = run.window
         rates = None
         if needs_rates(pulled.totals, run.settlement_currency, late=pulled.late):
-            rates = await rates_of_day(self._client, self._rates, day=run.date, window=window, options=self._options)
+            rates = await rates_of_day(self._client, rates_of_run(run), day=run.date, window=window, options=options)
         settlement = settle(
             pulled.totals,
             rates,
@@ -303,9 +288,10 @@ class Runner:
         return settlement, rates
 
 
-def _answer(run: Run, attempt: Attempt, *, replayed: bool) -> PostedSettlement:
+def _answer(run: Run, attempt: Attempt, *, replayed: bool, warnings: Sequence[str]) -> PostedSettlement:
     if run.settlement_id is None:
         raise InvariantViolated(f"{run.id} is posted without an id")
+    odd = attempt.settlement.window.odd_length
     return PostedSettlement(
         settlement_id=run.settlement_id,
         status=attempt.status or "",
@@ -315,4 +301,5 @@ def _answer(run: Run, attempt: Attempt, *, replayed: bool) -> PostedSettlement:
         settlement=attempt.settlement,
         run_id=run.id,
         replayed=replayed,
+        warnings=(*warnings, *([odd] if odd else [])),
     )

@@ -19,6 +19,7 @@ from paykit_settle.errors import RunInProgress, SettleError
 from paykit_settle.http_json import guard_bodies, json_response
 from paykit_settle.ledger_routes import LEDGER, add_ledger_routes
 from paykit_settle.rates import Rates
+from paykit_settle.report import warnings_of
 from paykit_settle.run_routes import add_run_routes, runner_key, store_key
 from paykit_settle.runner import Runner
 
@@ -113,7 +114,8 @@ async def problem_middleware(request: web.Request, handler: Handler) -> web.Stre
             headers["Retry-After"] = str(getattr(error, "retry_after_s", None) or RETRY_AFTER_S)
         if error.http_status >= 500:
             logger.warning("%s %s: %s: %s", request.method, request.path, error.code, error)
-        return _problem(error.http_status, error.code, str(error), members=error.details, headers=headers)
+        said = {"warnings": warnings} if (warnings := warnings_of(error)) else {}
+        return _problem(error.http_status, error.code, str(error), members=error.details | said, headers=headers)
     except web.HTTPException as error:
         if error.status < 400:
             raise

@@ -36,6 +36,8 @@ def _notes(settlement: Settlement) -> list[str]:
     roll_up = settlement.roll_up
     settled = sum(group.count for group in roll_up.settled)
     notes = [f"rows     {roll_up.row_count} in the window, {settled} of them settled"]
+    if settlement.window.odd_length:
+        notes.append(f"window   {settlement.window.odd_length}")
     if settlement.rates:
         published = {code: text for line in settlement.lines for code, text in line.conversion.published.items()}
         quotes = ", ".join(f"{text} {code}" for code, text in sorted(published.items()))

@@ -1,11 +1,14 @@
 """Balance transactions for tests, with the members that a test does not care about filled in."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 
+from paykit_settle.lifecycle import State
 from paykit_settle.models import BalanceTransaction, RollUp, Settlement
 from paykit_settle.rates import Rates
 from paykit_settle.settlement import roll_up, settle
+from paykit_settle.store.runs import Run
 from paykit_settle.window import day_window, load_zone
 
 DAY = date(2026, 1, 15)
@@ -50,3 +53,29 @@ def total_of(rows: Sequence[BalanceTransaction], rates: Rates | None = None, cur
 def nets(rows: Sequence[BalanceTransaction]) -> Mapping[str, int]:
     """The net of each currency."""
     return {line.currency: line.net for line in roll_up(rows).lines}
+
+
+def a_run(**changes: object) -> Run:
+    """A run of the reference day that somebody pulls, with those members changed."""
+    run = Run(
+        number=1,
+        account="acct_123",
+        date=DAY,
+        tenant="acct_123",
+        state=State.PULLING,
+        settlement_currency="usd",
+        zone="Etc/UTC",
+        window_start_s=WINDOW.start_unix_s,
+        window_end_s=WINDOW.end_unix_s,
+        attempt=1,
+        pull=1,
+        pull_started_at_ms=0,
+        owner="somebody",
+        requested_by="test",
+        settlement_id=None,
+        error_code=None,
+        error_detail=None,
+        created_at_ms=0,
+        changed_at_ms=0,
+    )
+    return replace(run, **changes)  # type: ignore[arg-type]  # members of a run, as each test names them

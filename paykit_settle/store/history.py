@@ -1,6 +1,6 @@
 """What is known of past runs: found by id, listed by day, and read whole for those who ask why. Reads only."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date as Date
 from datetime import timedelta
@@ -9,7 +9,9 @@ import apsw
 
 from paykit_settle.errors import InvalidRequest, RunNotFound, StoreUnavailable
 from paykit_settle.models import BalanceTransaction
+from paykit_settle.store.accounts import SettledAccount, account_of
 from paykit_settle.store.differences import Difference, corrections_of
+from paykit_settle.store.edges import gap_before
 from paykit_settle.store.evidence import (
     StoredPage,
     StoredWindow,
@@ -85,6 +87,9 @@ class History:
     corrections: Sequence[Difference]
     entries: Sequence[BookedEntry]
     recorded_at_ms: int | None
+    account: SettledAccount | None = None
+    gap_before_s: int = 0
+    """Seconds between the end of the day before and the run's window: an older version left them to no run."""
 
     @property
     def attempt(self) -> Attempt | None:
@@ -138,6 +143,8 @@ def read_history(connection: apsw.Connection, run: Run, *, with_late_rows: bool 
         corrections=corrections_of(connection, run.number),
         entries=[BookedEntry(**row) for row in entries],
         recorded_at_ms=journal["recorded_at_ms"] if journal else None,
+        account=account_of(connection, run.account),
+        gap_before_s=gap_before(connection, run),
     )
 
 
@@ -216,9 +223,9 @@ def list_runs(
     return found[:limit], len(found) > limit
 
 
-def missing_days(runs: Sequence[Run], first: Date, last: Date) -> list[Date]:
-    """The days of a span that none of the runs is about."""
-    known = {run.date for run in runs}
+def missing_days(runs: Sequence[Run], first: Date, last: Date, *, empty: Collection[Date] = ()) -> list[Date]:
+    """The days of a span that none of the runs is about, but for those that do not exist."""
+    known = {run.date for run in runs}.union(empty)
     days = (first + timedelta(days=offset) for offset in range((last - first).days + 1))
     return [day for day in days if day not in known]
 

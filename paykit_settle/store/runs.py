@@ -1,18 +1,20 @@
-"""Runs in the database: records, claims and changes of state, each one statement or one transaction.
+"""Runs in the database: records and changes of state, each one statement or one transaction.
 
 Every change is conditional on the owner and the state that its caller believes in, and goes through the table of
-allowed transitions. Functions here take the connection of a unit of work; they know nothing of the processor.
+allowed transitions. How a run is claimed is in `claims.py`. Functions here take the connection of a unit of work; they
+know nothing of the processor.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date as Date
 
 import apsw
 import msgspec
 
-from paykit_settle.errors import InvalidRequest, InvariantViolated, ProcessorRejected, RunInProgress, SettlementConflict
+from paykit_settle.endpoint import ProcessorIdentity, known_processor
+from paykit_settle.errors import InvariantViolated, RunInProgress
 from paykit_settle.lifecycle import Event, State, next_state
 from paykit_settle.models import Settlement
 from paykit_settle.store.queries import load_queries
@@ -55,6 +57,15 @@ class Run:
     def id(self) -> str:
         return f"run_{self.number:06d}"
 
+    @property
+    def window(self) -> Window:
+        return Window.of_span(self.window_start_s, self.window_end_s)
+
+    @property
+    def processor(self) -> ProcessorIdentity | None:
+        """Which processor it was last claimed for; None in runs of older versions."""
+        return known_processor(self.processor_url, self.key_mode)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
@@ -82,124 +93,6 @@ class Attempt:
     def may_be_taken(self) -> bool:
         """Whether the processor may have it: it was sent, and the last send did not certainly fail."""
         return self.sent_at_ms is not None and self.outcome != State.FAILED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimRequest:
-    """Who wants to run what, and on which terms."""
-
-    account: str
-    date: Date
-    settlement_currency: str
-    tenant: str
-    zone: str
-    window: Window
-    owner: str
-    requested_by: str
-    retry_rejected: bool
-    pull_age_max_ms: int
-    now_ms: int
-
-
-def claim(connection: apsw.Connection, wanted: ClaimRequest, *, is_alive: Callable[[str], bool]) -> Run:
-    """Makes the run or takes it over; a posted one is given as it is, to be answered again.
-
-    Raises `RunInProgress` while its owner lives, `SettlementConflict` for another settlement currency once that is
-    fixed, `ProcessorRejected` for a rejected run unless `retry_rejected`, `InvalidRequest` for an overlapping window.
-    """
-    run = run_by_day(connection, wanted.account, wanted.date)
-    if run is None:
-        return _insert(connection, wanted)
-    if run.owner is not None and run.owner != wanted.owner and is_alive(run.owner):
-        raise RunInProgress(f"{run.id} for {run.account} on {run.date} is in progress")
-    frozen = run.state in (State.FROZEN, State.POSTED, State.UNKNOWN) or (
-        run.state is State.FAILED and attempt_of(connection, run.number, run.attempt) is not None
-    )
-    if frozen and run.settlement_currency != wanted.settlement_currency:
-        raise SettlementConflict(
-            f"{run.account} on {run.date} is settled in {run.settlement_currency.upper()} ({run.id}, {run.state}), "
-            f"not in {wanted.settlement_currency.upper()}"
-        )
-    if run.state is State.POSTED:
-        return run
-    if run.state is State.REJECTED and not wanted.retry_rejected:
-        kind = SettlementConflict if run.error_code == SettlementConflict.code else ProcessorRejected
-        raise kind(
-            f"attempt {run.attempt} of {run.id} was rejected: {run.error_detail}; a new attempt starts on request only"
-        )
-    return _take_over(connection, run, wanted, frozen=frozen)
-
-
-def _insert(connection: apsw.Connection, wanted: ClaimRequest) -> Run:
-    _refuse_overlap(connection, wanted)
-    change(
-        connection,
-        _SQL["insert_run"],
-        account=wanted.account,
-        date=wanted.date.isoformat(),
-        tenant=wanted.tenant,
-        settlement_currency=wanted.settlement_currency,
-        zone=wanted.zone,
-        window_start_s=wanted.window.start_unix_s,
-        window_end_s=wanted.window.end_unix_s,
-        owner=wanted.owner,
-        requested_by=wanted.requested_by,
-        now_ms=wanted.now_ms,
-    )
-    return run_by_number(connection, connection.last_insert_rowid())
-
-
-def _refuse_overlap(connection: apsw.Connection, wanted: ClaimRequest) -> None:
-    start, end = wanted.window.start_unix_s, wanted.window.end_unix_s
-    day = wanted.date.isoformat()
-    overlapping = select_runs(connection, "overlapping_run", account=wanted.account, date=day, start_s=start, end_s=end)
-    for other in overlapping:
-        raise InvalidRequest(
-            f"the window of {day} in {wanted.zone} overlaps that of {other.date} in {other.zone} ({other.id})"
-        )
-
-
-def _take_over(connection: apsw.Connection, run: Run, wanted: ClaimRequest, *, frozen: bool) -> Run:
-    attempt, pull, started = run.attempt, run.pull, run.pull_started_at_ms
-    zone, start, end = run.zone, run.window_start_s, run.window_end_s
-    if not frozen and wanted.zone != zone:
-        # Nothing is fixed yet: the day is the one that is asked for now, and its rows are read for that window.
-        _refuse_overlap(connection, wanted)
-        zone, start, end = wanted.zone, wanted.window.start_unix_s, wanted.window.end_unix_s
-        pull, started = pull + 1, wanted.now_ms
-    if run.state is State.REJECTED:
-        state = next_state(run.state, Event.RETRY_REJECTED)
-        # What the rejected attempt had taken in is free again: its pull starts anew.
-        change(connection, _SQL["forget_late_rows"], run=run.number)
-        change(connection, _SQL["forget_outstanding"], run=run.number)
-        change(connection, _SQL["forget_corrections"], run=run.number)
-        change(connection, _SQL["forget_differences"], run=run.number, now_ms=wanted.now_ms)
-        attempt, pull, started = attempt + 1, pull + 1, wanted.now_ms
-    elif frozen:
-        state = next_state(run.state, Event.CLAIM_FROZEN)
-    else:
-        state = next_state(run.state, Event.CLAIM)
-        # Rows that were refused, a cursor that was, or a pull of long ago: read again from the start; else it goes on.
-        if run.error_code in ("run_refused", "processor_rejected") or wanted.now_ms - started > wanted.pull_age_max_ms:
-            pull, started = pull + 1, wanted.now_ms
-    change(
-        connection,
-        _SQL["claim_run"],
-        owner=wanted.owner,
-        state=state,
-        settlement_currency=wanted.settlement_currency,
-        tenant=run.tenant if frozen else wanted.tenant,
-        zone=zone,
-        window_start_s=start,
-        window_end_s=end,
-        attempt=attempt,
-        pull=pull,
-        pull_started_at_ms=started,
-        requested_by=wanted.requested_by,
-        now_ms=wanted.now_ms,
-        number=run.number,
-    )
-    return run_by_number(connection, run.number)
 
 
 def move(

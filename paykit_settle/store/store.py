@@ -1,5 +1,6 @@
 """A ledger file, open: one writer, a few readers, the schema of this program. Closed last, after all who use it."""
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -9,6 +10,7 @@ from typing import TypeVar
 import apsw
 
 from paykit_settle.journal import Journal
+from paykit_settle.store.accounts import disagreements
 from paykit_settle.store.database import BUSY_TIMEOUT_MS, connect, reserve_log, use_wal
 from paykit_settle.store.migrations import migrate
 from paykit_settle.store.plan import Receipt
@@ -16,6 +18,11 @@ from paykit_settle.store.reader import Reader
 from paykit_settle.store.writer import QUEUE_MAX, Writer
 
 T = TypeVar("T")
+
+DISAGREEMENTS_SAID_MAX = 10
+"""Accounts whose older runs disagree with what is in force, of which the log hears at each opening."""
+
+logger = logging.getLogger(__name__)
 
 
 def clock_ms() -> int:
@@ -42,6 +49,8 @@ class Store:
         try:
             migrate(connection, now_ms=clock_ms())
             use_wal(connection)
+            for account in disagreements(connection)[:DISAGREEMENTS_SAID_MAX]:
+                logger.warning("%s", account.disagreement_text)
         except BaseException:
             connection.close()
             raise

@@ -18,6 +18,7 @@ from fake_processor.processor import Exchange, Processor, Reply
 from fake_processor.records import RequestRecord, keep
 from fake_processor.wire import Answer, Refusal, Request
 from paykit_settle.checking import verify_run
+from paykit_settle.claiming import Asked
 from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import SettleError
 from paykit_settle.lifecycle import State, Step
@@ -172,25 +173,54 @@ class Host:
     store: Store
     runner: Runner
     clock: "Clock"
+    processor_moved: bool = False
+    """Whether this host's processor may have another address than the account's had so far."""
 
-    async def run(self, day: str = DAY, currency: str = "usd", *, retry_rejected: bool = False) -> PostedSettlement:
+    async def run(
+        self,
+        day: str = DAY,
+        currency: str = "usd",
+        *,
+        retry_rejected: bool = False,
+        zone: str | None = None,
+        zone_changed: bool = False,
+        new_terms: bool = False,
+    ) -> PostedSettlement:
         wanted = make_run_request(ACCOUNT, day, currency)
         self.clock.pass_day(wanted.date)
-        return await self.runner.run(wanted, requested_by="test", retry_rejected=retry_rejected)
+        asked = Asked(
+            by="test",
+            retry_rejected=retry_rejected,
+            zone=zone,
+            zone_changed=zone_changed,
+            processor_moved=self.processor_moved,
+            new_terms=new_terms,
+        )
+        return await self.runner.run_as(wanted, asked)
 
     async def run_again(self, day: str = DAY) -> PostedSettlement:
         """Tries a rejected day anew."""
         return await self.run(day, retry_rejected=True)
 
-    async def attempt(self, day: str = DAY, *, retry_rejected: bool = False) -> PostedSettlement | SettleError:
+    async def attempt(
+        self,
+        day: str = DAY,
+        *,
+        retry_rejected: bool = False,
+        zone: str | None = None,
+        zone_changed: bool = False,
+        new_terms: bool = False,
+    ) -> PostedSettlement | SettleError:
         """The same, with an error as its result."""
         try:
-            return await self.run(day, retry_rejected=retry_rejected)
+            return await self.run(
+                day, retry_rejected=retry_rejected, zone=zone, zone_changed=zone_changed, new_terms=new_terms
+            )
         except SettleError as error:
             return error
 
     async def resume(self) -> list[tuple[Run, PostedSettlement | SettleError]]:
-        return await self.runner.resume(requested_by="test")
+        return await self.runner.resume(requested_by="test", processor_moved=self.processor_moved)
 
     async def stored(self, day: str = DAY) -> Run:
         found = await self.store.read(lambda connection: run_by_day(connection, ACCOUNT, date.fromisoformat(day)))
@@ -246,8 +276,12 @@ async def host(
     rates: Rates | None = None,
     tenants: Mapping[str, str] | None = None,
     at_step: Callable[[Step], None] = lambda _step: None,
+    processor_moved: bool = False,
 ) -> AsyncIterator[Host]:
-    """A host on that database, closed in order at the end."""
+    """A host on that database, closed in order at the end.
+
+    `processor_moved` lets it go on where another host began, with the fake at another port since.
+    """
     store = Store(database)
     clock = Clock(store.submit(_newest_day).result())
     try:
@@ -262,7 +296,7 @@ async def host(
                 now=lambda: clock.now,
             )
             try:
-                yield Host(client=client, store=store, runner=runner, clock=clock)
+                yield Host(client=client, store=store, runner=runner, clock=clock, processor_moved=processor_moved)
             finally:
                 await runner.close()
     finally:

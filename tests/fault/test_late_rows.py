@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fake_processor import FakeProcessor
-from paykit_settle.errors import InvalidRequest, ProcessorRejected, ProcessorUnavailable, RunNotFound, RunRefused
+from paykit_settle.errors import ProcessorRejected, ProcessorUnavailable, RunNotFound, RunRefused
 from paykit_settle.lifecycle import State, Step
 from paykit_settle.run import RunOptions
 from paykit_settle.store.history import outstanding_rows
@@ -26,7 +26,6 @@ from tests.fault.stage import (
     check_truth,
     host,
     of_kind,
-    posts,
     refuse,
     scripted,
     wire_row,
@@ -445,33 +444,6 @@ async def test_prune_never_touches_a_day_that_still_owes_a_row_or_one_after_it(f
 
 
 # Zones.
-
-
-async def test_change_of_zone_that_makes_windows_overlap_is_refused(fake: FakeProcessor, tmp_path: Path) -> None:
-    database = tmp_path / "zones.db"
-    async with host(database, fake.url, options=RunOptions(zone="America/New_York")) as west:
-        await west.run(D15)
-    async with host(database, fake.url) as utc:
-        with pytest.raises(InvalidRequest, match=r"overlaps that of 2026-01-15 in America/New_York"):
-            await utc.run(D16)
-        await utc.run(D17)
-        assert (await utc.run(D15)).replayed
-        assert len(posts(fake)) == 2
-
-
-async def test_run_that_settled_nothing_yet_takes_the_zone_it_is_asked_for(fake: FakeProcessor, tmp_path: Path) -> None:
-    """A day asked for in the wrong zone, refused, and asked for again in the right one."""
-    database = tmp_path / "zones.db"
-    add(fake, wire_row("t1", 100, status="failed", second=0), wire_row("t2", 10, second=7200))
-    async with host(database, fake.url) as utc:
-        assert isinstance(await utc.attempt(D15), RunRefused)
-    async with host(database, fake.url, options=RunOptions(zone="Europe/Berlin")) as berlin:
-        add(fake, wire_row("t3", 5, second=-3600))
-        fake.state.update_transaction(ACCOUNT, "t1", status="available")
-        posted = await berlin.run(D15)
-        assert (posted.total_net, posted.settlement.window.start.isoformat()) == (115, "2026-01-14T23:00:00+00:00")
-        assert (await berlin.stored(D15)).zone == "Europe/Berlin"
-        await check_truth(berlin, fake)
 
 
 async def test_resume_goes_on_in_the_zone_that_the_run_was_begun_in(fake: FakeProcessor, tmp_path: Path) -> None:

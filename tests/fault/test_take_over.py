@@ -19,6 +19,7 @@ from aiohttp import web
 from fake_processor import FakeProcessor
 from paykit_settle import posting, run_routes
 from paykit_settle.checking import verify_run
+from paykit_settle.claiming import Asked
 from paykit_settle.client import ProcessorClient
 from paykit_settle.config import Settings
 from paykit_settle.errors import (
@@ -84,21 +85,6 @@ def test_owners_of_one_file_see_each_other_by_whichever_path(tmp_path: Path) -> 
     other.close()
 
 
-async def test_run_that_nothing_is_fixed_of_is_booked_where_it_belongs_now(fake: FakeProcessor, tmp_path: Path) -> None:
-    fake.fault("error_503", route=f"GET {LIST}", retry_after_s=0)
-    async with host(tmp_path / "paykit.db", fake.url) as here:
-        assert isinstance(await here.attempt(DAY), ProcessorUnavailable)
-    fake.heal()
-    async with host(tmp_path / "paykit.db", fake.url, tenants={ACCOUNT: "shop"}) as here:
-        assert (await here.run(DAY)).total_net == 5_000
-        rows = await here.store.read(
-            lambda connection: connection.execute(
-                "SELECT tenant, balance FROM accounts WHERE id = 'balance'"
-            ).fetchall()
-        )
-        assert rows == [("shop", 5_000)]
-
-
 async def test_busy_database_does_not_strand_what_the_processor_has(
     fake: FakeProcessor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,14 +113,14 @@ async def test_one_run_with_a_bug_keeps_no_other_from_being_resumed(
             assert isinstance(await here.attempt(day), ProcessorUnavailable)
         fake.heal()
         await here.change("UPDATE runs SET state = 'pulling', owner = 'dead'")
-        run_days = here.runner._run
+        run_days = here.runner.run_as
 
-        async def buggy(wanted: RunRequest, *arguments: object, **more: object) -> object:
+        async def buggy(wanted: RunRequest, how: Asked) -> object:
             if wanted.date.isoformat() == DAY:
                 raise ZeroDivisionError
-            return await run_days(wanted, *arguments, **more)  # type: ignore[arg-type]  # what it was called with
+            return await run_days(wanted, how)
 
-        monkeypatch.setattr(here.runner, "_run", buggy)
+        monkeypatch.setattr(here.runner, "run_as", buggy)
         outcomes = [outcome for _, outcome in await here.resume()]
         assert isinstance(outcomes[0], InvariantViolated)
         assert isinstance(outcomes[1], PostedSettlement)

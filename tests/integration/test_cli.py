@@ -124,6 +124,10 @@ def test_rates_from_a_file_are_used(tmp_path: Path, processor: str) -> None:
         ('{"base":"usd","base":"eur","rates":{}}', "twice"),
         ('{"base":"xqq","rates":{}}', "XQQ"),
         ('{"base":"usd","rates":{},"as_of":"2026-01-15T16:00:00"}', "no time zone"),
+        ('{"base":"usd","rates":{}}', "undated"),
+        ('{"base":"usd","rates":{"kwd":"0"},"as_of":"2026-01-15T16:00:00Z"}', "rate of KWD is zero"),
+        ('{"base":"usd","rates":{"kwd":"1,5"},"as_of":"2026-01-15T16:00:00Z"}', "rate of KWD is not a positive"),
+        ('{"base":"usd","rates":{"eur":"0.92","kwd":null},"as_of":"2026-01-15T16:00:00Z"}', "rate of KWD must be"),
         (None, "cannot be read"),
     ],
 )

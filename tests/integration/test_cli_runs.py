@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import apsw
 import httpx
 import pytest
 
@@ -164,14 +165,27 @@ def test_settlements_lists_what_needs_a_person_first_and_names_missing_days(cli:
     ]
 
 
-def test_settlements_names_the_gap_that_a_change_of_zone_left(cli: Cli) -> None:
+def test_settlements_names_the_gap_that_an_older_version_left(cli: Cli) -> None:
     settle(cli)
-    assert cli("run", "--account", ACCOUNT, "--date", "2026-01-16", "--zone", "America/New_York").code == 0
+    settle(cli, "2026-01-16")
+    begin_later(DATABASE, "2026-01-16", 18_000)
     listed = cli("settlements").out.splitlines()
     assert listed[2:] == [f"2026-01-16  gap       its window begins 18000 s after the day before ends: {ACCOUNT}"]
     assert cli("settlements", "--json").json[2:] == [
         {"state": "gap", "account": ACCOUNT, "date": "2026-01-16", "seconds": 18000}
     ]
+    assert "no run's window holds the 5 h 0 min before it" in " ".join(cli("explain", "run_000002").out.split())
+    assert cli("explain", "run_000002", "--json").json[0]["gap_before_s"] == 18_000
+    assert cli("explain", "run_000001", "--json").json[0]["gap_before_s"] == 0
+
+
+def begin_later(database: str, day: str, seconds: int) -> None:
+    """Leaves a gap before a settled day, as versions did that let its window begin where another zone said."""
+    connection = apsw.Connection(database)
+    values = {"day": day, "seconds": seconds}
+    connection.execute("UPDATE runs SET window_start_s = window_start_s + :seconds WHERE date = :day", values)
+    connection.execute("UPDATE day_edges SET start_s = start_s + :seconds WHERE date = :day", values)
+    connection.close()
 
 
 def test_settlements_of_a_span_without_any_names_each_day(cli: Cli) -> None:

@@ -20,6 +20,7 @@ RANKS = [
     ["errors"],
     ["money", "strict_json", "window"],
     ["rates", "transaction_types", "endpoint", "body_reader", "retry", "run_request", "days", "sending", "budget"],
+    ["terms", "day_edges"],
     ["models", "lifecycle", "missing_days", "direct", "verify_pages", "verify_corrections"],
     ["id_hashes"],
     ["accumulator", "page_shape", "paging", "corrections", "verify_rows"],
@@ -31,13 +32,15 @@ RANKS = [
     ["store"],
     ["explain_windows", "difference_report", "filter_check"],
     ["run", "explain", "transfers"],
+    ["claiming"],
     ["page_buffer", "lookups"],
     ["day_reader"],
     ["pull", "recheck"],
-    ["posting", "checking"],
+    ["posting", "checking", "frozen_record"],
     ["runner"],
     ["config"],
     ["cli_options", "cli_output", "pull_display"],
+    ["cli_settling"],
     ["run_routes", "ledger_routes", "cli_runs", "cli_ledger"],
     ["service", "cli_upkeep", "cli_listing"],
     ["cli_differences"],
@@ -50,6 +53,7 @@ PURE = {
     "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
     "verify", "verify_pages", "verify_rows", "verify_corrections", "ledger_requests", "booking", "accumulator",
     "page_shape", "paging", "corrections", "missing_days", "id_hashes",
+    "terms", "day_edges",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PURE = ["accumulator", "answers", "booking", "corrections", "days", "endpoint", "errors", "journal", "lifecycle",
         "models", "money", "page_wire", "paging", "rates", "report", "retry", "run_request", "settlement",
-        "strict_json", "transaction_types", "verify", "verify_corrections", "verify_pages",
+        "strict_json", "day_edges", "terms", "transaction_types", "verify", "verify_corrections", "verify_pages",
         "verify_rows", "window", "wire"]  # fmt: skip
 NOT_OF_THEM = [
     "test_architecture",

@@ -11,11 +11,14 @@ import pytest
 from paykit_settle.endpoint import (
     LOOPBACK_API_KEY,
     QUERY_BYTES_MAX,
+    ProcessorIdentity,
     check_api_key,
     check_base_url,
     check_path,
+    identity_of,
     is_header_safe,
     is_loopback,
+    known_processor,
     write_query,
 )
 from paykit_settle.errors import InvalidConfig, InvalidRequest
@@ -127,3 +130,32 @@ def test_parameters_are_bounded_in_all() -> None:
 @pytest.mark.parametrize(("text", "safe"), [("a", True), ("a b", True), ("", False), (" a", False), ("a\x7f", False)])
 def test_header_value_is_printable_ascii_without_outer_blanks(text: str, safe: bool) -> None:
     assert is_header_safe(text) is safe
+
+
+@pytest.mark.parametrize(
+    ("url", "normal"),
+    [
+        ("http://EXAMPLE.com/Base/", "http://example.com:80/Base"),
+        ("https://example.com", "https://example.com:443"),
+        ("https://example.com:8443/v1//", "https://example.com:8443/v1"),
+        ("http://[0:0::1]:9/", "http://[::1]:9"),
+        ("http://127.0.0.1:8787", "http://127.0.0.1:8787"),
+    ],
+)
+def test_processor_is_known_by_its_address_in_one_spelling(url: str, normal: str) -> None:
+    assert identity_of(url, "sk_test_x") == ProcessorIdentity(url=normal, key_mode="test")
+
+
+@pytest.mark.parametrize(
+    ("key", "mode", "shown"),
+    [
+        ("sk_test_x", "test", "http://a:80 (test key)"),
+        ("rk_live_x", "live", "http://a:80 (live key)"),
+        ("x", "unmarked", "http://a:80"),
+    ],
+)
+def test_processor_is_shown_with_the_kind_of_its_key_and_never_the_key(key: str, mode: str, shown: str) -> None:
+    identity = identity_of("http://a", key)
+    assert (identity.key_mode, str(identity)) == (mode, shown)
+    assert known_processor(identity.url, identity.key_mode) == identity
+    assert known_processor(None, mode) is None

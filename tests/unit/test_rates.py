@@ -193,3 +193,12 @@ def test_table_made_by_hand_documents_itself_in_the_same_form() -> None:
     assert (again.base, again.as_of, again.source) == ("usd", rates.as_of, "by hand")
     assert (again.rate("eur").text, again.rate("jpy").text) == ("0.920", "150")
     assert decode_rates(Rates("usd", {}).document()).as_of is None
+
+
+def test_table_that_is_given_is_checked_whole() -> None:
+    """Also what no line needs: a person who gives a table means all of it."""
+    now = datetime(2026, 1, 15, tzinfo=UTC)
+    Rates("usd", {"eur": "0.92", "xau": 3}, as_of=now).check()
+    with pytest.raises(RunRefused) as refused:
+        Rates("usd", {"eur": "0.92", "gbp": "0", "jpy": 150.5}).check()
+    assert [problem.subject for problem in refused.value.problems] == ["usd", "gbp", "jpy"]

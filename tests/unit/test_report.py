@@ -11,7 +11,7 @@ from rich.console import Console
 from paykit_settle.models import PostedSettlement, Settlement
 from paykit_settle.money import AMOUNT_MAX
 from paykit_settle.rates import Rates
-from paykit_settle.report import posted_json, settlement_json
+from paykit_settle.report import posted_json, settlement_json, warnings_of
 from paykit_settle.settlement import roll_up
 from paykit_settle.terminal import settlement_table
 from tests.rows import row, settled
@@ -85,3 +85,15 @@ def test_statement_without_rates_or_rows_is_short() -> None:
 def test_undated_unnamed_table_is_shown_as_such() -> None:
     text = shown(settled(roll_up([row("a", 92, currency="eur")]), Rates("usd", {"eur": "0.92"})))
     assert "source not named" in text
+
+
+def test_what_there_is_to_say_goes_along_with_an_answer_and_with_an_error() -> None:
+    posted = PostedSettlement(
+        settlement_id="setl_1", status="created", total_net=1, currency="usd", idempotency_key="key",
+        settlement=everything(), warnings=("first", "second"),
+    )  # fmt: skip
+    assert posted_json(posted)["warnings"] == ["first", "second"]
+    error = ValueError("wrong")
+    assert warnings_of(error) == []
+    error.add_note("first")
+    assert warnings_of(error) == ["first"]

@@ -10,6 +10,7 @@ import pytest
 from paykit_settle.days import DAYS_MAX, resolve_days
 from paykit_settle.errors import InvalidRequest, UnsupportedCurrency
 from paykit_settle.run_request import (
+    DAY_MIN,
     NAME_LENGTH_MAX,
     REASON_LENGTH_MAX,
     RunRequest,
@@ -143,3 +144,10 @@ def test_who_and_why_may_be_in_any_script_and_have_bounds() -> None:
     for by, reason in (("a" * (NAME_LENGTH_MAX + 1), "r"), ("a", "r" * (REASON_LENGTH_MAX + 1))):
         with pytest.raises(InvalidRequest, match="not all blank"):
             check_decision(by=by, reason=reason)
+
+
+@pytest.mark.parametrize("day", ["1989-12-31", "0226-01-15"])
+def test_day_before_1990_is_refused_as_a_mistype(day: str) -> None:
+    with pytest.raises(InvalidRequest, match="must not be before 1990-01-01"):
+        read_run_request({"account": "acct_123", "date": day})
+    assert read_run_request({"account": "acct_123", "date": "1990-01-01"}).date == DAY_MIN

@@ -106,7 +106,7 @@ def test_file_without_its_schema_is_not_written_by_scripts(tmp_path: Path) -> No
     connection.close()
 
 
-@pytest.mark.parametrize("file_name", ["ledger.sql", "check.sql", "runs.sql", "verify.sql"])
+@pytest.mark.parametrize("file_name", ["ledger.sql", "check.sql", "runs.sql", "verify.sql", "accounts.sql"])
 def test_every_named_query_is_a_statement_of_this_schema(file_name: str, tmp_path: Path) -> None:
     with ledger_file(tmp_path / "a.db") as connection:
         for name, sql in load_queries(file_name).items():

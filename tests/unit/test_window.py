@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from paykit_settle.errors import InvalidRequest, WindowOpen
-from paykit_settle.window import day_window, load_zone, parse_date, yesterday
+from paykit_settle.window import NoSuchDay, Window, day_window, existing_window, load_zone, parse_date, yesterday
 
 BERLIN = load_zone("Europe/Berlin")
 UTC_ZONE = load_zone("Etc/UTC")
@@ -103,3 +103,31 @@ def test_date_at_the_calendars_edge_is_refused_not_crashed(day: date) -> None:
 def test_unknown_zone_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidRequest, match="time zone"):
         load_zone(name)
+
+
+@pytest.mark.parametrize(
+    ("length_s", "named"),
+    [
+        (23 * 3600, None),
+        (25 * 3600, None),
+        (23 * 3600 - 1, "22 h 59 min 59 s"),
+        (25 * 3600 + 60, "25 h 1 min"),
+        (29 * 3600, "29 h long"),
+    ],
+)
+def test_window_of_odd_length_is_named(length_s: int, named: str | None) -> None:
+    window = Window.of_span(1_000_000, 1_000_000 + length_s)
+    assert (window.start_unix_s, window.end_unix_s) == (1_000_000, 1_000_000 + length_s)
+    if named is None:
+        assert window.odd_length is None
+    else:
+        assert named in (window.odd_length or "")
+
+
+def test_date_that_a_zone_skipped_does_not_exist() -> None:
+    apia = load_zone("Pacific/Apia")
+    skipped = day_window(date(2011, 12, 30), apia)
+    with pytest.raises(NoSuchDay, match="2011-12-30 does not exist in Pacific/Apia"):
+        existing_window(date(2011, 12, 30), skipped, "Pacific/Apia")
+    exists = day_window(date(2011, 12, 29), apia)
+    assert existing_window(date(2011, 12, 29), exists, "Pacific/Apia") == exists

@@ -25,14 +25,10 @@ SELECT {run_columns} FROM runs WHERE settlement_id = :settlement_id ORDER BY id 
 
 -- name: insert_run
 INSERT INTO runs (account, date, tenant, state, settlement_currency, zone, window_start_s, window_end_s, attempt, pull,
-                  pull_started_at_ms, owner, requested_by, created_at_ms, changed_at_ms)
+                  pull_started_at_ms, owner, requested_by, created_at_ms, changed_at_ms, processor_url, key_mode, terms,
+                  rates_given)
 VALUES (:account, :date, :tenant, 'pulling', :settlement_currency, :zone, :window_start_s, :window_end_s, 1, 1,
-        :now_ms, :owner, :requested_by, :now_ms, :now_ms);
-
--- name: overlapping_run
--- A run of the account whose window shares an instant with this one.
-SELECT {run_columns} FROM runs
-WHERE account = :account AND date <> :date AND window_start_s < :end_s AND window_end_s > :start_s ORDER BY date LIMIT 1;
+        :now_ms, :owner, :requested_by, :now_ms, :now_ms, :processor_url, :key_mode, :terms, :rates_given);
 
 -- name: claim_run
 -- Takes a run over, from the state and owner that were read in this very transaction.
@@ -40,6 +36,7 @@ UPDATE runs
 SET owner = :owner, state = :state, settlement_currency = :settlement_currency, tenant = :tenant, zone = :zone,
     window_start_s = :window_start_s, window_end_s = :window_end_s, attempt = :attempt, pull = :pull,
     pull_started_at_ms = :pull_started_at_ms, requested_by = :requested_by, changed_at_ms = :now_ms,
+    processor_url = :processor_url, key_mode = :key_mode, terms = :terms, rates_given = :rates_given,
     error_code = NULL, error_detail = NULL
 WHERE id = :number;
 

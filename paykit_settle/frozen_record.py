@@ -1,0 +1,51 @@
+"""What a freeze stores of a settlement: its bytes and key, the rates it used, and the rows that it takes in or owes."""
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from paykit_settle.corrections import Correction
+from paykit_settle.models import Settlement
+from paykit_settle.money import ScaleProfile
+from paykit_settle.pull import Pulled
+from paykit_settle.rates import Rates
+from paykit_settle.store.freezing import Frozen
+from paykit_settle.store.runs import Run
+from paykit_settle.version import __version__
+from paykit_settle.wire import encode_body, settlement_key, settlement_payload
+
+
+def frozen_record(
+    run: Run,
+    settlement: Settlement,
+    rates: Rates | None,
+    *,
+    pulled: Pulled,
+    corrections: Sequence[Correction],
+    scale: ScaleProfile,
+) -> Frozen:
+    """Return the record of a run's current attempt; `InvalidAmount` if `scale` cannot express an amount."""
+    body = encode_body(settlement_payload(settlement, scale))
+    return Frozen(
+        idempotency_key=settlement_key(run.account, run.date, attempt=run.attempt),
+        body=body,
+        body_sha256=hashlib.sha256(body).hexdigest(),
+        settlement=msgspec.json.encode(settlement).decode(),
+        rates_body=rates.document() if rates is not None else None,
+        scales=scale.overrides,
+        program=__version__,
+        outstanding=[
+            (
+                row.id,
+                period.isoformat(),
+                row.type,
+                row.currency.lower(),
+                scale.from_wire(row.amount, row.currency.lower()),
+                scale.from_wire(row.fee, row.currency.lower()),
+            )
+            for period, row in pulled.pending
+        ],
+        late_rows=pulled.late_ids,
+        corrections=corrections,
+    )
