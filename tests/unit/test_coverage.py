@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PURE = ["accumulator", "answers", "booking", "days", "endpoint", "errors", "journal", "lifecycle",
+PURE = ["accumulator", "answers", "booking", "days", "endpoint", "errors", "id_hashes", "journal", "lifecycle",
         "models", "money", "page_wire", "paging", "rates", "report", "retry", "run_request", "settlement",
         "strict_json", "transaction_types", "verify", "window", "wire"]  # fmt: skip
 NOT_OF_THEM = [
@@ -20,6 +20,7 @@ NOT_OF_THEM = [
     "test_fake",
     "test_client",
     "test_store",
+    "test_random_processors",
 ]
 
 
