@@ -4,8 +4,9 @@
 Makes its own environment from the locked requirements, installs this checkout into it, and hands over to pytest,
 whose exit status is the verdict. Written in the Python that old interpreters still read, to say what is missing.
 
-usage: python3 run_tests.py [--fast] [pytest arguments ...]
+usage: python3 run_tests.py [--fast] [--long] [pytest arguments ...]
   --fast   unit and property tests only: no sockets, no processes
+  --long   ten times as many random processors as usual: minutes more
   -n 0     all tests in one process, one after another
 """
 
@@ -47,6 +48,9 @@ def main(arguments):
         # Settings of whoever runs the tests must not reach the programs under test.
         if name.startswith(("PAYKIT_", "PYTHONPATH", "PYTEST_")):
             del clean[name]
+    if "--long" in arguments:
+        arguments = [word for word in arguments if word != "--long"]
+        clean["PAYKIT_TEST_LONG"] = "1"
     workers = [] if "-n" in arguments or "--pdb" in arguments else ["-n", str(min(os.cpu_count() or 1, WORKERS_MAX))]
     command = [python, "-m", "pytest", "-p", "no:cacheprovider"] + workers + arguments
     return subprocess.call(command, cwd=ROOT, env=clean)

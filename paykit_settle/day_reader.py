@@ -167,7 +167,7 @@ class DayReader:
 
     async def _read_whole(self, sink: RowSink) -> None:
         plan = self._plan
-        await read_windows(plan, lambda window: self._read_page(window, sink))
+        await read_windows(plan, lambda window: self._read_page(plan, window, sink))
         plan.check_whole()
         if await self._off_loop(lambda: self._counted.lacks_any(self._cut)):
             if len(plan.windows) > 1:
@@ -195,8 +195,8 @@ class DayReader:
         self._buffer.note(self._reading, self._plan)
         self._start_over()
 
-    async def _read_page(self, window: PagedWindow, sink: RowSink) -> None:
-        plan = self._plan
+    async def _read_page(self, plan: PagePlan, window: PagedWindow, sink: RowSink) -> None:
+        self._check_current(plan)
         asked, cursor = plan.asked_span(window), window.cursor
         reader = self._readers.get(window.number)
         if reader is None:
@@ -205,8 +205,7 @@ class DayReader:
         page = await self._client.page(
             self._account, span=asked, page_size=self._options.page_size, after=cursor, reader=reader
         )
-        if plan is not self._plan:
-            raise ReadingSpoiled  # by another window, while this page was under way
+        self._check_current(plan)
         self._page_count += 1
         try:
             own = plan.take(window, asked, page.rows, has_more=page.has_more)
@@ -224,6 +223,11 @@ class DayReader:
         await self._buffer.put(kept if is_needed else msgspec.structs.replace(kept, is_needed=False))
         self._at_step(Step.PAGE_STORED)
         self._tell()
+
+    def _check_current(self, plan: PagePlan) -> None:
+        """`ReadingSpoiled` when another window has ended this reading meanwhile: whatever comes is discarded."""
+        if plan is not self._plan:
+            raise ReadingSpoiled
 
     def _take(self, own: Rows, rows: Rows, span: tuple[int, int], sink: RowSink) -> bool:
         """Counts the rows that are a page's own, and remembers the others: somebody must have counted them."""

@@ -41,15 +41,16 @@ class RandomProcessor:
         self.requests = 0
         self.is_healed = False
         self._random = random = Random(seed)  # noqa: S311 - habits, no secret
-        habits = HABITS if random.randrange(3) else HABITS[:1]
+        habits = random.choice((HABITS, HABITS, ("always",), ("always", "inner")))
         self.gte, self.lt = random.choice(habits), random.choice(habits)
-        self.windows_max = random.choice((1, 2, 3, 5, 8, 16, 64, random.randint(1, 64)))
-        self.page_size = random.choice((1, 2, 3, 7, 20, 100))
+        self.windows_max = random.choice((1, 2, 3, 8, 16, 64, random.randint(1, 64)))
+        self.page_size = random.choice((1, 2, 3, 7, 20, 50))
         self.page_rows_max = random.choice((100, 100, self.page_size, max(1, self.page_size // 2), 1))
         self.order = random.choice(ORDERS)
         self.undated_per_mille = random.choice((0, 0, 0, 0, 0, 3, 100, 1000))
         self.failures_per_mille = random.choice((0, 0, 20, 200))
         self.slowness = random.choice(("none", "any", "windows", "first window"))
+        self.dense_s = random.choice((0, 0, 0, 0, 400))
         self._day = self._draw_rows(self._row_count(), [self._time_within() for _ in range(350)], "t")
         self._rows = self._in_order(self._day + self._foreign_rows())
         self._places = {str(row.shown["id"]): place for place, row in enumerate(self._rows)}
@@ -58,13 +59,12 @@ class RandomProcessor:
 
     def __repr__(self) -> str:
         names = ("seed", "gte", "lt", "windows_max", "page_size", "page_rows_max", "order", "undated_per_mille",
-                 "failures_per_mille", "slowness", "row_count")  # fmt: skip
+                 "failures_per_mille", "slowness", "dense_s", "row_count")  # fmt: skip
         return f"RandomProcessor({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def _row_count(self) -> int:
-        short = min(self.page_size, self.page_rows_max)
-        few = self._random.choice((0, 1, 2, 5))
-        return self._random.choice((few, 30, 100, 200, 350) if short > 1 else (few, 30, 60))
+        pages = self._random.choice((0, 1, 6, 20, 60, 60, 60))
+        return min(350, pages * min(self.page_size, self.page_rows_max) + self._random.randrange(3))
 
     def _time_within(self) -> int:
         """A time of the day; many share one, and many are close to one another and to the ends."""
@@ -72,6 +72,9 @@ class RandomProcessor:
         first = START_S + (self.gte == "inner")
         last = END_S - 1 - (self.lt == "inner")
         kind = 1 if self.order == "ties" else self._random.randrange(5)
+        if self.dense_s and kind:
+            at = self._random.randrange(self.dense_s)
+            return last - at if self.order == "oldest" else first + at
         if kind == 0:
             return self._random.choice((first, first, last, last - 1))
         if kind == 1:

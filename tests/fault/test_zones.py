@@ -261,8 +261,8 @@ async def test_day_that_a_change_of_zone_swallows_does_not_exist(fake: FakeProce
 async def test_day_that_is_still_open_changes_nothing_for_the_account(fake: FakeProcessor, database: Path) -> None:
     async with host(database, fake.url) as here:
         await here.run(D15)
+        wanted = make_run_request(ACCOUNT, "2026-06-01", "usd")  # not by the host, whose clock goes on with it
         with pytest.raises(WindowOpen):
-            wanted = make_run_request(ACCOUNT, "2026-06-01", "usd")  # not by the host, whose clock goes on with it
             await here.runner.run(wanted, requested_by="test", zone=TOKYO, zone_changed=True)
         assert hours(await here.run(D16)) == ("16T00", "17T00", 24)
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PURE = ["accumulator", "answers", "booking", "corrections", "days", "endpoint", "errors", "journal", "lifecycle",
+PURE = ["accumulator", "answers", "booking", "corrections", "days", "endpoint", "errors", "id_hashes",
+        "journal", "lifecycle",
         "models", "money", "page_wire", "paging", "rates", "report", "retry", "run_request", "settlement",
         "strict_json", "day_edges", "terms", "transaction_types", "verify", "verify_corrections", "verify_pages",
         "verify_rows", "window", "wire"]  # fmt: skip
@@ -23,6 +24,7 @@ NOT_OF_THEM = [
     "test_fake",
     "test_client",
     "test_store",
+    "test_random_processors",
 ]
 
 

@@ -56,6 +56,29 @@ def test_machine_without_a_new_enough_python_is_told_so(
     assert "lacks Python 3.11 or newer" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("is_long", [False, True])
+def test_long_suite_is_asked_for_by_one_word_and_by_no_setting_of_whoever_runs_it(
+    runner: ModuleType, monkeypatch: pytest.MonkeyPatch, *, is_long: bool
+) -> None:
+    handed_over: list[tuple[list[str], dict[str, str]]] = []
+
+    def call(command: list[str], *, cwd: str, env: dict[str, str]) -> int:
+        assert cwd == runner.ROOT
+        handed_over.append((command, env))
+        return 0
+
+    monkeypatch.setenv("PAYKIT_TEST_LONG", "1")
+    monkeypatch.setenv("PAYKIT_ZONE", "Asia/Tokyo")
+    monkeypatch.setattr(runner, "environment", lambda: "python")
+    monkeypatch.setattr(runner.subprocess, "call", call)
+    assert runner.main(["--long"] * is_long + ["-n", "0", "tests/unit"]) == 0
+    command, environment = handed_over[0]
+    assert command[-3:] == ["-n", "0", "tests/unit"]
+    assert "--long" not in command
+    ours = {name: value for name, value in environment.items() if name.startswith("PAYKIT_")}
+    assert ours == ({"PAYKIT_TEST_LONG": "1"} if is_long else {})
+
+
 def test_requirements_are_locked_with_hashes_and_name_no_index() -> None:
     for name in ("run.txt", "test.txt"):
         text = (SCRIPT.parent / "requirements" / name).read_text(encoding="utf-8")
