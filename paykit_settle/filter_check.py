@@ -37,5 +37,5 @@ async def refuse_unless_filtered(
 def _detail(second: int, span: tuple[int, int]) -> str:
     return (
         f"came for the second {second} outside the window [{span[0]}, {span[1]}): the processor does not filter by "
-        "created, and the window has rows without it (setting rows_without_created)"
+        "created, and the window has rows without it (setting rows_without_created, then --new-terms)"
     )

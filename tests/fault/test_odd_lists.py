@@ -24,7 +24,7 @@ from paykit_settle.run import RunOptions
 from paykit_settle.runner import Runner
 from paykit_settle.store.history import page_keys, page_rows
 from paykit_settle.store.store import Store
-from tests.fault.stage import ACCOUNT, DAY, LATER, LIST, QUICK, Host, a_processor, check_truth, of_kind, wire_row
+from tests.fault.stage import ACCOUNT, DAY, LIST, QUICK, Clock, Host, a_processor, check_truth, of_kind, wire_row
 from tests.programs import ROOT, environment, paykit
 
 ROWS = 600
@@ -112,10 +112,11 @@ async def a_host(
         rows_without_created="accept" if accept else "refuse",
     )
     store = Store(database)
-    runner = Runner(client, store, options=options, at_step=at_step, now=lambda: LATER)
+    clock = Clock(None)
+    runner = Runner(client, store, options=options, at_step=at_step, now=lambda: clock.now)
     try:
         async with client:
-            yield Host(client=client, store=store, runner=runner)
+            yield Host(client=client, store=store, runner=runner, clock=clock)
             await runner.close()
     finally:
         await runner.close()
@@ -394,7 +395,8 @@ async def test_list_of_a_processor_that_does_not_filter_is_taken_as_that_days_wh
         async with a_host(tmp_path / "paykit.db", plain(fake)) as here:
             assert isinstance(await here.attempt(), RunRefused)
         async with a_host(tmp_path / "paykit.db", plain(fake), accept=True) as here:
-            await here.run()
+            assert isinstance(await here.attempt(), RunRefused)  # it was begun on the other setting
+            await here.run(new_terms=True)
             await check_whole(here, fake, rows=50)
 
 
@@ -410,8 +412,10 @@ async def test_day_that_was_proved_whole_is_not_asked_for_again(tmp_path: Path) 
 
         store = Store(database)
         client = plain(fake)
-        runner = Runner(client, store, options=RunOptions(page_size=20), at_step=at_step, now=lambda: LATER)
-        first = Host(client=client, store=store, runner=runner)
+        clock = Clock(None)
+        options = RunOptions(page_size=20)
+        runner = Runner(client, store, options=options, at_step=at_step, now=lambda: clock.now)
+        first = Host(client=client, store=store, runner=runner, clock=clock)
         async with client:
             with pytest.raises(Crash):
                 await first.run()
