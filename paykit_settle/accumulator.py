@@ -12,6 +12,7 @@ from paykit_settle.faults import Problem
 from paykit_settle.id_hashes import HashOf, IdHashes
 from paykit_settle.models import BalanceTransaction, CurrencyTotals, RollUp, RowGroup
 from paykit_settle.money import AMOUNT_MAX, ScaleProfile, canonical_currency
+from paykit_settle.row_faults import STATUSES, row_fault
 from paykit_settle.transaction_types import KNOWN_TYPES, MOVES_BALANCE
 from paykit_settle.window import Window
 
@@ -43,7 +44,8 @@ class Accumulator:
         """Rows that are owed: pending, and not of a kind that only moves the balance."""
         self.available_ids: list[str] = []
         """With `known`, the ids of the available rows, in order: what this roll-up settles or leaves out for good."""
-        self._ids = IdHashes(hash_of=hash_of)
+        self.ids = IdHashes(hash_of=hash_of)
+        """The ids of the rows that were added, as hashes."""
         self.row_count = 0
         """The rows that were added, repeats included."""
         self._repeat_count = 0
@@ -56,7 +58,7 @@ class Accumulator:
         if self._known is not None:
             rows = [row for row in rows if row.id not in self._known]
         self.row_count += len(rows)
-        self._ids.add([row.id for row in rows])
+        self.ids.add([row.id for row in rows])
         groups, start, end = self._groups, self._start, self._end
         for row in rows:
             key = (row.currency, row.type, row.reporting_category, row.status)
@@ -82,7 +84,7 @@ class Accumulator:
 
     def may_repeat(self) -> bool:
         """Whether two rows have one id, or two ids one hash: then `finish` reads the rows again."""
-        return bool(self._ids.repeated())
+        return bool(self.ids.repeated())
 
     def finish(self, again: Callable[[], Iterable[Sequence[BalanceTransaction]]]) -> RollUp:
         """The totals; `RunRefused` if any row had a problem or a sum leaves the range of an amount.
@@ -91,7 +93,7 @@ class Accumulator:
         tell a repeat (identical: counted once; differing: a problem) from a coincidence. If it gives other rows, it is
         `InvariantViolated`.
         """
-        if repeated := self._ids.repeated():
+        if repeated := self.ids.repeated():
             self._take_back_repeats(repeated, again())
         groups = self._row_groups()
         # A payout that is pending is still a payout: the type is asked before the status.
@@ -118,7 +120,7 @@ class Accumulator:
         """The group of rows like this one; special, if each of them has to be looked at or kept."""
         try:
             currency = canonical_currency(row.currency)
-            is_special = self._scale.from_wire(1, currency) != 1 or row.status not in ("available", "pending")
+            is_special = self._scale.from_wire(1, currency) != 1 or row.status not in STATUSES
         except (UnsupportedCurrency, InvalidAmount):
             currency, is_special = row.currency, True
         group = _Group(currency)
@@ -139,26 +141,14 @@ class Accumulator:
         group.add(self._scale.from_wire(row.amount, currency), self._scale.from_wire(row.fee, currency), 1)
 
     def _fault_of(self, row: BalanceTransaction) -> str | None:
-        try:
-            currency = canonical_currency(row.currency)
-            self._scale.from_wire(row.amount, currency)
-            self._scale.from_wire(row.fee, currency)
-        except (UnsupportedCurrency, InvalidAmount) as error:
-            return str(error)
-        if row.net is not None and row.net != row.amount - row.fee:
-            return f"net {row.net} is not amount {row.amount} - fee {row.fee}"
-        if row.status not in ("available", "pending"):
-            return f"status {row.status!r:.40} is neither available nor pending"
-        if row.created is not None and not self._start <= row.created < self._end:
-            return f"created {row.created} is outside the window [{self._start}, {self._end})"
-        return None
+        return row_fault(row, self._start, self._end, self._scale)
 
     def _take_back_repeats(self, repeated: Collection[int], again: Iterable[Sequence[BalanceTransaction]]) -> None:
         first: dict[str, BalanceTransaction] = {}
         # How many rows have each of these hashes: one that came twice must be found twice.
         found = dict.fromkeys(repeated, 0)
         row_count = 0
-        hash_of = self._ids.hash_of
+        hash_of = self.ids.hash_of
         for rows in again:
             for row in rows:
                 if self._known is not None and row.id in self._known:

@@ -80,6 +80,8 @@ def _kind(status: int, *, is_post: bool, error_type: str, code: str, is_garbled:
         return OutcomeUnknown if is_post and status not in MOVED_STATUSES else ProtocolError
     if status == 409 and (code in IN_FLIGHT_CODES or error_type == "idempotency_error" or (is_post and is_garbled)):
         return uncertain  # also where it cannot be read which conflict it is
+    if status == 501 and not is_post:
+        return ProcessorRejected  # a route that does not exist: asking again changes nothing
     if status >= 500 or status == 408:
         return uncertain
     if status in RETRIED_STATUSES:

@@ -148,7 +148,13 @@ def prune(
     async def work(store: Store) -> int:
         today, total = datetime.now(UTC).date(), 0
         while count := await store.write(
-            lambda connection: prune_pages(connection, today=today, older_than_days=older_than)
+            lambda connection: prune_pages(
+                connection,
+                today=today,
+                older_than_days=older_than,
+                look_back_days=settings.look_back_days,
+                look_back_listings=settings.look_back_listings,
+            )
         ):
             total += count
         print(f"{total} page{'s' * (total != 1)} pruned")

@@ -1,29 +1,29 @@
-"""The HTTP client of the payment processor: the only module that knows its requests, and httpx.
+"""The HTTP client of the payment processor: the only module that knows its requests.
 
 One `ProcessorClient` lives as long as the process. Every request has a deadline, bounded retries and a bounded body,
 and ends as an answer that was read whole or as one `ProcessorError`; no httpx exception leaves, and neither does the
 API key.
 """
 
-import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from datetime import UTC, date, datetime
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 
 from paykit_settle.answers import SUCCESSES, Answer, error_of_answer, error_of_failure, shown, unreadable
 from paykit_settle.asking import ask
-from paykit_settle.body_reader import ACCEPT_ENCODING, BodyLimits, read_bounded, unpacked
+from paykit_settle.body_reader import ACCEPT_ENCODING, BodyLimits, unpacked
 from paykit_settle.budget import RequestBudget
 from paykit_settle.endpoint import ProcessorIdentity, check_api_key, check_base_url, identity_of
-from paykit_settle.errors import InvalidConfig, InvariantViolated, ProcessorError, SettleError
+from paykit_settle.errors import ProcessorError
 from paykit_settle.faults import Exchange
+from paykit_settle.httpx_sender import HttpxSender, error_of_transport, open_http
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.page_shape import AlikeRows
-from paykit_settle.page_wire import Page, PageReader
+from paykit_settle.page_wire import Page, PageReader, decode_row
 from paykit_settle.processor_request import (
     Params,
     ProcessorRequest,
@@ -34,7 +34,7 @@ from paykit_settle.processor_request import (
 )
 from paykit_settle.rates import Rates
 from paykit_settle.retry import RetryPolicy
-from paykit_settle.sending import Failure, RawAnswer, Sender, Unreachable
+from paykit_settle.sending import RawAnswer, Sender, Unreachable
 from paykit_settle.version import __version__
 from paykit_settle.window import Window
 from paykit_settle.wire import (
@@ -86,8 +86,8 @@ class ProcessorClient:
             "User-Agent": f"paykit-settle/{__version__}",
         }
         # No proxy of the user's may sit between us and a processor on this machine.
-        self._sender: Sender = sender or _HttpxSender(
-            http or _open_http(self._base_url, self._policy, trust_env=not loopback), is_ours=http is None
+        self._sender: Sender = sender or HttpxSender(
+            http or open_http(self._base_url, self._policy, trust_env=not loopback), is_ours=http is None
         )
 
     def __repr__(self) -> str:
@@ -132,6 +132,18 @@ class ProcessorClient:
                 return None
             raise
         return settlements.found
+
+    async def transaction(self, account: str, identity: str) -> tuple[BalanceTransaction, bytes]:
+        """Return one balance transaction by its id, with its bytes; `ProcessorRejected` with 404 where there is none.
+
+        What comes back may be another row than was asked for: the caller compares.
+        """
+        path = f"/v1/balance_transactions/{quote(identity, safe='')}"
+
+        def decode(body: bytes) -> tuple[BalanceTransaction, bytes]:
+            return decode_row(body, account=account), body
+
+        return await self._ask(get_request(path, {"account": account}), decode)
 
     async def rates(self, *, base: str, day: date) -> Rates:
         """The rate table that the processor published for that day; a rate that is malformed is refused when needed."""
@@ -248,57 +260,3 @@ class ProcessorClient:
 
     def _shown(self, text: str) -> str:
         return shown(text, secret=self._api_key)
-
-
-_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-_MISUSE = (httpx.LocalProtocolError, httpx.CookieConflict, httpx.StreamError)
-_BAD_ANSWER = (httpx.TooManyRedirects, httpx.DecodingError, httpx.InvalidURL, ValueError)
-
-
-def error_of_transport(error: Exception, exchange: Exchange, *, secret: str) -> SettleError:
-    """What an httpx exception means here: could the request have had an effect, and can a retry help?
-
-    A POST that broke after its connection was made is `OutcomeUnknown`; everything else that the network does is
-    `ProcessorUnavailable`. What only a bug of ours can cause is `InvariantViolated`, unless a POST may have gone out.
-    """
-    what = type(error).__name__ + (f": {shown(str(error), secret=secret)}" if str(error) else "")
-    is_post = exchange.method == "POST"
-    if isinstance(error, httpx.UnsupportedProtocol) or (isinstance(error, _MISUSE) and not is_post):
-        return InvariantViolated(f"a request that cannot be sent: {what} ({exchange})")
-    if isinstance(error, _BAD_ANSWER):
-        return error_of_failure(Failure.BAD_ANSWER, what, exchange)
-    return error_of_failure(Failure.NEVER_SENT if isinstance(error, _NEVER_SENT) else Failure.BROKE, what, exchange)
-
-
-class _HttpxSender:
-    """httpx's client as a `Sender`: the default, which the mocks and tracing of the httpx world know."""
-
-    def __init__(self, http: httpx.AsyncClient, *, is_ours: bool) -> None:
-        self._http = http
-        self._is_ours = is_ours
-
-    async def send(
-        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, *, body_bytes_max: int
-    ) -> RawAnswer:
-        async with self._http.stream(
-            method, url, content=content, headers=dict(headers), follow_redirects=False
-        ) as response:
-            body, is_cut = await read_bounded(response.aiter_raw(), body_bytes_max)
-            return RawAnswer(response.status_code, response.headers, body, is_cut)
-
-    async def aclose(self) -> None:
-        if self._is_ours:
-            await self._http.aclose()
-
-
-def _open_http(base_url: str, policy: RetryPolicy, *, trust_env: bool) -> httpx.AsyncClient:
-    # Cookies are neither read nor sent: a jar would grow with whatever the processor sets. Plain HTTP gets a TLS
-    # context that trusts nobody: it is never used, and reading the certificates takes longer than a small settlement.
-    cookies = CookieJar(DefaultCookiePolicy(netscape=False, rfc2965=False))
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if base_url.startswith("http:") else True
-    try:
-        _ = httpx.URL(base_url).host  # the parser that requests go through, now rather than then
-        return httpx.AsyncClient(verify=tls, timeout=policy.request_timeout_s, trust_env=trust_env, cookies=cookies)
-    except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:
-        what = type(error).__name__  # not its text: a proxy's URL may hold a password
-        raise InvalidConfig(f"processor URL, proxy or certificate settings cannot be used ({what})") from None

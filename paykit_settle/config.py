@@ -61,6 +61,7 @@ class Settings:
     requests_in_flight_max: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 32
     requests_per_s: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
     look_back_days: Annotated[int, msgspec.Meta(ge=0, le=366)] = 3
+    look_back_listings: Annotated[int, msgspec.Meta(ge=0, le=366)] = 3
     tenants: dict[str, str] = field(default_factory=dict)
     database: str = "paykit.db"
     credit_currencies: str = "usd"
@@ -78,6 +79,7 @@ class Settings:
             page_size=self.page_size,
             windows_max=self.windows_max,
             look_back_days=self.look_back_days,
+            look_back_listings=self.look_back_listings,
             pull_deadline_s=self.pull_deadline_s,
             scale=ScaleProfile(overrides=self.scales),
             rows_without_created=self.rows_without_created,

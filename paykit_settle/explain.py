@@ -14,6 +14,7 @@ from paykit_settle.explain_windows import day_json, day_warnings, windows_json, 
 from paykit_settle.lifecycle import State
 from paykit_settle.models import RowGroup, Settlement, SettlementLine
 from paykit_settle.money import format_amount
+from paykit_settle.notes_text import earlier_days_lines, notes_lines
 from paykit_settle.report import settlement_json
 from paykit_settle.store.history import BookedEntry, History
 from paykit_settle.store.runs import Run
@@ -196,8 +197,7 @@ def _rows(settlement: Settlement) -> list[str]:
         lines += _groups(f"of {late.period.isoformat()}", late.roll_up.settled)
         lines += _groups(f"pending {late.period:%m-%d}", late.roll_up.pending)
         lines += _groups(f"left out {late.period:%m-%d}", late.roll_up.left_out)
-        if late.changed_ids:
-            lines.append(f"  changed since they were settled: {', '.join(late.changed_ids)}")
+    lines += [f"  {line}" for line in notes_lines(settlement)]
     unknown = {*roll_up.unknown_types, *(kind for late in settlement.late for kind in late.roll_up.unknown_types)}
     if unknown:
         lines.append(f"  unknown types, counted by sign: {', '.join(sorted(unknown))}")
@@ -222,9 +222,11 @@ def _evidence(history: History) -> list[str]:
         f"Evidence   {len(history.pages)} page{'s' * (len(history.pages) != 1)}"
         + (f", digest {attempt.evidence_sha256[:32]}…" if attempt else "")
     ]
+    if attempt is not None:
+        lines += [f"  read too: {line}" for line in earlier_days_lines(attempt.settlement.notes)]
     lines += windows_text(history)
     for page in history.pages:
-        kept = "" if page.is_kept else ", pruned"
+        kept = "" if page.is_kept else ", pruned" if page.is_needed else ", digest only"
         more = ", more follow" if page.has_more else ", the last"
         lines.append(
             f"  {page.period} page {page.number:<4} {page.row_count:>4} rows  {page.body_sha256[:24]}…{more}{kept}"

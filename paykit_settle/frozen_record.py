@@ -11,6 +11,7 @@ from paykit_settle.money import ScaleProfile
 from paykit_settle.pull import Pulled
 from paykit_settle.rates import Rates
 from paykit_settle.store.freezing import Frozen
+from paykit_settle.store.relisting import OwedRow
 from paykit_settle.store.runs import Run
 from paykit_settle.version import __version__
 from paykit_settle.wire import encode_body, settlement_key, settlement_payload
@@ -36,16 +37,28 @@ def frozen_record(
         scales=scale.overrides,
         program=__version__,
         outstanding=[
-            (
-                row.id,
-                period.isoformat(),
-                row.type,
-                row.currency.lower(),
-                scale.from_wire(row.amount, row.currency.lower()),
-                scale.from_wire(row.fee, row.currency.lower()),
+            OwedRow(
+                transaction_id=row.id,
+                period=period,
+                type=row.type,
+                currency=row.currency.lower(),
+                amount=scale.from_wire(row.amount, row.currency.lower()),
+                fee=scale.from_wire(row.fee, row.currency.lower()),
+                available_on_s=pulled.available_on.get(row.id),
             )
             for period, row in pulled.pending
         ],
         late_rows=pulled.late_ids,
         corrections=corrections,
+        frozen_count=pulled.frozen_count,
+        moved=[
+            (identity, holder.run.number if holder else None, identity in pulled.different_ids)
+            for identity, holder in pulled.moved.items()
+        ],
+        settled_owed=pulled.settled_owed,
+        listings=pulled.listings,
+        differences=pulled.differences,
+        moved_ids=pulled.moved_ids,
+        shown_ids=pulled.shown_ids,
+        written_off_available=pulled.written_off_available,
     )

@@ -4,7 +4,7 @@ A hash raises a question and never answers it: whoever finds one twice looks at 
 """
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 HashOf = Callable[[str], int]
 """A signed 64-bit hash of an id. The interpreter's is keyed anew in every process, so nobody can choose ids for it."""
@@ -22,13 +22,24 @@ class IdHashes:
 
     def add(self, ids: Iterable[str]) -> None:
         """Add ids, each as often as it comes."""
-        appends, mask = self._appends, self._BUCKETS - 1
+        appends = self._appends
         for number in map(self.hash_of, ids):
-            appends[number & mask](number)
+            appends[(number >> 56) + 128](number)
 
     def __contains__(self, identity: str) -> bool:
         number = self.hash_of(identity)
-        return number in self._buckets[number & (self._BUCKETS - 1)]
+        return number in self._buckets[(number >> 56) + 128]
+
+    def in_order(self, size: int) -> Iterator[list[int]]:
+        """Yield the distinct hashes in order, so many at a time."""
+        batch: list[int] = []
+        for bucket in self._buckets:  # by their highest byte: each bucket's hashes are above those of the one before
+            batch += sorted(set(bucket))
+            while len(batch) >= size:
+                yield batch[:size]
+                del batch[:size]
+        if batch:
+            yield batch
 
     def repeated(self) -> set[int]:
         """Return the hashes that came more than once. One bucket at a time, so that memory stays small."""

@@ -77,6 +77,8 @@ class Step(StrEnum):
     BEFORE_CLAIM = "before claim"
     CLAIMED = "claimed"
     PAGE_STORED = "page stored"
+    ROWS_STORED = "rows stored"
+    INDEXED = "indexed"
     BEFORE_FREEZE = "before freeze"
     FROZEN = "frozen"
     BEFORE_LOOK_UP = "before look-up"

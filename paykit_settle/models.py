@@ -92,13 +92,68 @@ class RollUp(msgspec.Struct, frozen=True, kw_only=True):
 class LatePeriod(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of an earlier day that were not settled with it: they were pending then, or came late.
 
-    `changed_ids` are rows that were settled and that the processor now shows with other content; nothing is settled
-    again for them, they are named.
+    `changed_ids` are rows that were settled and that the processor now shows with other content, `vanished_ids` those
+    that it shows no more, `wrong_ids` rows that cannot be counted: nothing is settled for them, they are named and in
+    the register of differences. `amended_ids` were owed and are settled here with other content than they had then.
     """
 
     period: Date
     roll_up: RollUp
     changed_ids: tuple[str, ...] = ()
+    vanished_ids: tuple[str, ...] = ()
+    wrong_ids: tuple[str, ...] = ()
+    amended_ids: tuple[str, ...] = ()
+
+
+class MovedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row that a list showed under `period` although it was dealt with already, and that was passed over.
+
+    `run` settled it, under the day `held_under`; both are None for a row that a person had written off. `is_different`:
+    it was shown with other content than it was settled with.
+    """
+
+    id: str
+    period: Date
+    run: str | None
+    held_under: Date | None
+    is_different: bool = False
+
+
+class EarlierDay(msgspec.Struct, frozen=True, kw_only=True):
+    """An earlier day that was read as well: `how` ("listed", "asked by id"), and why.
+
+    `given_up` says why it could not be read whole, or cannot be trusted: then nothing of it is taken in.
+    """
+
+    period: Date
+    how: str
+    why: str
+    given_up: str | None = None
+
+
+class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
+    """Late rows of a day that stay owed for now: how many, the first of their ids, and why."""
+
+    period: Date
+    count: int
+    ids: tuple[str, ...]
+    why: str
+
+
+class RunNotes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run saw besides the rows it settles: nothing here changes a total, and nothing of it is silent.
+
+    `moved` names the first rows that were passed over, `moved_count` is how many there were. `waiting` are earlier days
+    that are still to be listed by later runs, `written_off_available` rows that have turned available after a person
+    had written them off.
+    """
+
+    moved: tuple[MovedRow, ...] = ()
+    moved_count: int = 0
+    earlier_days: tuple[EarlierDay, ...] = ()
+    waiting: tuple[Date, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
+    written_off_available: tuple[str, ...] = ()
 
 
 class SettlementLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +187,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """Base, as_of and source of the rate table that was used; None when no line needed one."""
     late: tuple[LatePeriod, ...] = ()
     """Earlier days of which rows are taken in here, oldest first."""
+    notes: RunNotes = RunNotes()
 
 
 class PostedSettlement(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,6 +88,21 @@ def decode_page(body: bytes, number: int, *, alike: AlikeRows | None = None) -> 
     return Page(number=number, rows=decoded.data, has_more=decoded.has_more, body=body)
 
 
+def decode_row(body: bytes, *, account: str | None = None) -> BalanceTransaction:
+    """Return one row from its bytes, as strictly as a row of a page; `ValueError` for what the contract does not allow.
+
+    With `account`, a row that names another account is refused too.
+    """
+    page = decode_page(b'{"data":[' + body + b'],"has_more":false}', 1)
+    if len(page.rows) != 1:
+        raise ValueError(f"expected one row, got {len(page.rows)}")
+    shown = loads(body)
+    owner = shown.get("account") if isinstance(shown, dict) else None
+    if account is not None and owner is not None and owner != account:
+        raise ValueError(f"row {page.rows[0].id:.60} is another account's")
+    return page.rows[0]
+
+
 def _decode(body: bytes, number: int) -> PageBody:
     try:
         body.decode("utf-8", "strict")

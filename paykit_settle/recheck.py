@@ -22,9 +22,11 @@ from paykit_settle.money import ScaleProfile
 from paykit_settle.run import RunOptions
 from paykit_settle.settlement import roll_up
 from paykit_settle.store.differences import Seen, live_ids, note_differences, note_unchanged, settled_content
-from paykit_settle.store.evidence import own_rows, stored_pages
+from paykit_settle.store.evidence import counted_pages, own_rows
+from paykit_settle.store.evidence_rows import sent_rows
 from paykit_settle.store.relisting import late_rows_of_day, written_off_ids
-from paykit_settle.store.runs import Run, posted_days
+from paykit_settle.store.runs import Run, posted_days, run_by_number
+from paykit_settle.store.settled import passed_over_ids
 from paykit_settle.store.store import Store
 from paykit_settle.window import Window
 
@@ -176,17 +178,18 @@ def _settled(connection: apsw.Connection, run: Run) -> dict[str, _Settled]:
     """Return the rows of a posted day that are settled: available in its own pull, or taken in late."""
     found: dict[str, _Settled] = {}
     period = run.date.isoformat()
-    for page in stored_pages(connection, run.number, run.pull, period):
+    for page in counted_pages(connection, run.number, run.pull, period):
         if page.body is None:
             found |= {identity: _Settled(run.number, run.pull, None) for identity in page.available_ids}
         else:
             rows = [row for row in own_rows(page) if row.status == "available"]
             found |= {row.id: _Settled(run.number, run.pull, _content(row)) for row in rows}
+    for identity in passed_over_ids(connection, run):
+        found.pop(identity, None)
     for (number, pull), ids in late_rows_of_day(connection, run.account, run.date).items():
         found |= {identity: _Settled(number, pull, None) for identity in ids}
-        for page in stored_pages(connection, number, pull, period):
-            rows = [] if page.body is None else [row for row in own_rows(page) if row.id in ids]
-            found |= {row.id: _Settled(number, pull, _content(row)) for row in rows}
+        kept = sent_rows(connection, run_by_number(connection, number), period, ids)
+        found |= {identity: _Settled(number, pull, content_of(row)) for identity, row in kept.items()}
     for identity, sent in settled_content(connection, run.account, list(found)).items():
         found[identity] = found[identity]._replace(content=content_of(sent))
     return found
@@ -199,11 +202,9 @@ def _written_off(connection: apsw.Connection, run: Run) -> set[str]:
 def _sent(connection: apsw.Connection, run: Run, rows: dict[str, _Settled]) -> dict[str, bytes | None]:
     """Return the bytes with which rows were settled, where they are kept."""
     found: dict[str, bytes | None] = {}
-    for number, pull in {(each.run, each.pull) for each in rows.values()}:
-        ids = {identity for identity, each in rows.items() if (each.run, each.pull) == (number, pull)}
-        for page in stored_pages(connection, number, pull, run.date.isoformat()):
-            if page.body is not None:
-                found |= raw_rows(page.body, ids)
+    for number in {each.run for each in rows.values()}:
+        ids = {identity for identity, each in rows.items() if each.run == number}
+        found |= sent_rows(connection, run_by_number(connection, number), run.date.isoformat(), ids)
     return found | settled_content(connection, run.account, list(rows))
 
 

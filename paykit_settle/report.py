@@ -4,6 +4,7 @@ Amounts are integers of minor units, never formatted. The form for people is in 
 """
 
 from paykit_settle.models import PostedSettlement, RowGroup, Settlement, SettlementLine
+from paykit_settle.notes_text import notes_json
 
 
 def posted_json(posted: PostedSettlement) -> dict[str, object]:
@@ -50,9 +51,13 @@ def settlement_json(settlement: Settlement) -> dict[str, object]:
                 "unknown_types": list(late.roll_up.unknown_types),
                 "left_out": [_group_json(group) for group in late.roll_up.left_out],
                 "changed_ids": list(late.changed_ids),
+                "vanished_ids": list(late.vanished_ids),
+                "wrong_ids": list(late.wrong_ids),
+                "amended_ids": list(late.amended_ids),
             }
             for late in settlement.late
         ],
+        **notes_json(settlement.notes),
     }
 
 

@@ -42,6 +42,7 @@ class RunOptions:
     page_size: int = PAGE_SIZE_MAX
     windows_max: int = WINDOWS_MAX
     look_back_days: int = 3
+    look_back_listings: int = 3
     pull_deadline_s: int = 3600
     scale: ScaleProfile = field(default_factory=ScaleProfile)
     rows_without_created: RowsWithoutCreated = "refuse"

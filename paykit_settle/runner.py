@@ -21,11 +21,11 @@ from paykit_settle.corrections import corrected
 from paykit_settle.day_reader import AtStep, OnProgress
 from paykit_settle.errors import InvariantViolated, RunInProgress, SettleError, SettlementConflict
 from paykit_settle.frozen_record import frozen_record
+from paykit_settle.late_rows import still_standing
 from paykit_settle.lifecycle import Event, State, Step
-from paykit_settle.lookups import blocked_periods
 from paykit_settle.models import PostedSettlement, Settlement
 from paykit_settle.posting import SettlementPoster
-from paykit_settle.pull import Pulled, pull_run
+from paykit_settle.pull import Pulled, RunPull
 from paykit_settle.rates import Rates
 from paykit_settle.run import RunOptions, rates_of_day
 from paykit_settle.run_request import RunRequest
@@ -34,11 +34,11 @@ from paykit_settle.store.claims import claim
 from paykit_settle.store.differences import corrections_for
 from paykit_settle.store.freezing import Frozen, freeze
 from paykit_settle.store.owner import Owner
-from paykit_settle.store.relisting import taken_among
 from paykit_settle.store.runs import Attempt, Run, current_attempt, move, unfinished_runs
 from paykit_settle.store.store import Store, clock_ms
+from paykit_settle.store.upkeep import drop_unneeded_pages
 
-FREEZE_ATTEMPTS_MAX = 5
+FREEZE_ATTEMPTS_MAX = 20
 PULL_AGE_DEADLINES = 10
 """A pull is gone on with until it is so many of its deadlines old: one that its deadline ended must get further."""
 
@@ -202,35 +202,28 @@ class Runner:
         """The frozen run and its attempt; on an error it is failed, and what was read is kept for the next attempt."""
         options = options_of(run, self._options)
         try:
-            dealt_with: set[str] = set()
+            pull = RunPull(
+                self._client,
+                self._store,
+                run,
+                options=options,
+                at_step=self._at_step,
+                now=self._now(),
+                on_progress=self._on_progress,
+            )
+            await pull.read()
             for _ in range(FREEZE_ATTEMPTS_MAX):
-                pulled = await pull_run(
-                    self._client,
-                    self._store,
-                    run,
-                    options=options,
-                    at_step=self._at_step,
-                    on_progress=self._on_progress,
-                    dealt_with=dealt_with,
-                )
-                blocked = await blocked_periods(
-                    self._client,
-                    self._store,
-                    run,
-                    {period for period, _ in pulled.late_ids},
-                    now=self._now(),
-                    checked=how.after_restore_checked,
-                )
-                for period, reason in blocked.items():
-                    warnings.append(f"{run.id}: late rows of {period} stay owed: {reason}")
-                    logger.warning("%s", warnings[-1])
-                frozen = await self._freeze(run, pulled.without(blocked), options)
+                pulled = await pull.choose(after_restore_checked=how.after_restore_checked)
+                frozen = await self._freeze(run, pulled, options)
                 if frozen is not None:
+                    while await self._store.write(partial(drop_unneeded_pages, run=run)):
+                        pass
+                    warnings += pulled.warnings
+                    for warning in pulled.warnings:
+                        logger.warning("%s", warning)
                     return frozen
-                # Another run has one of these late rows: roll up again without it, from the stored pages.
-                ids = [identity for _, identity in pulled.late_ids]
-                dealt_with |= await self._store.read(partial(taken_among, account=run.account, ids=ids))
-            raise RunInProgress(f"{run.id}: other runs keep taking its late rows")
+                # Another run of the account was frozen meanwhile: look again who holds what.
+            raise RunInProgress(f"{run.id}: other runs of the account keep being frozen")
         except SettleError as error:
             refusal = (error.code, str(error))
             await self._store.write(
@@ -241,6 +234,7 @@ class Runner:
     async def _freeze(self, run: Run, pulled: Pulled, options: RunOptions) -> tuple[Run, Attempt] | None:
         scale = options.scale
         decided = await self._store.read(lambda connection: corrections_for(connection, run))
+        decided = still_standing(decided, pulled.shown_ids, pulled.differences)
         done = corrected(pulled.late, decided, scale=scale)
         for correction, why in done.left_out:
             logger.warning("%s leaves out the correction of %s: %s", run.id, correction.transaction_id, why)
@@ -268,6 +262,7 @@ class Runner:
             rates=record.rates_body,
             scales=record.scales,
             late_rows=record.late_rows,
+            moved_ids=[identity for identity, *_ in record.moved],
             corrections=[(each.period, each.was, each.is_now) for each in record.corrections],
         )
 
@@ -284,6 +279,7 @@ class Runner:
             window=window,
             settlement_currency=run.settlement_currency,
             late=pulled.late,
+            notes=pulled.notes,
         )
         return settlement, rates
 

@@ -9,12 +9,21 @@ from datetime import date as Date
 from paykit_settle.accumulator import Accumulator
 from paykit_settle.errors import InvariantViolated, RunRefused
 from paykit_settle.faults import Problem
-from paykit_settle.models import BalanceTransaction, CurrencyTotals, LatePeriod, RollUp, Settlement, SettlementLine
+from paykit_settle.models import (
+    BalanceTransaction,
+    CurrencyTotals,
+    LatePeriod,
+    RollUp,
+    RunNotes,
+    Settlement,
+    SettlementLine,
+)
 from paykit_settle.money import AMOUNT_MAX, ScaleProfile, canonical_currency
 from paykit_settle.rates import Rates
 from paykit_settle.window import Window
 
 _ISO_SCALE = ScaleProfile()
+_NOTHING_NOTED = RunNotes()
 
 
 def roll_up(
@@ -49,12 +58,13 @@ def settle(
     window: Window,
     settlement_currency: str,
     late: Sequence[LatePeriod] = (),
+    notes: RunNotes = _NOTHING_NOTED,
 ) -> Settlement:
     """Converts each line's net once and adds the results up.
 
-    `late` are earlier days of which rows are taken in, each with lines of its own. `rates` may be None when
-    `needs_rates` is false. Raises `RunRefused` naming every currency whose rate is missing or unusable, or a total
-    beyond the range of an amount.
+    `late` are earlier days of which rows are taken in, each with lines of its own; `notes` is what else was seen.
+    `rates` may be None when `needs_rates` is false. Raises `RunRefused` naming every currency whose rate is missing or
+    unusable, or a total beyond the range of an amount.
     """
     target = canonical_currency(settlement_currency)
     table = rates if rates is not None else Rates(target, {})
@@ -83,6 +93,7 @@ def settle(
         roll_up=totals,
         rates=rates.provenance() if rates is not None and used else None,
         late=tuple(late),
+        notes=notes,
     )
     check_settlement(settlement)
     return settlement

@@ -11,6 +11,7 @@ from rich.text import Text
 from paykit_settle.corrections import CORRECTION
 from paykit_settle.models import RowGroup, Settlement
 from paykit_settle.money import format_amount
+from paykit_settle.notes_text import notes_lines
 
 
 def settlement_table(settlement: Settlement) -> RenderableType:
@@ -50,12 +51,11 @@ def _notes(settlement: Settlement) -> list[str]:
         settled_late = [group for group in late.roll_up.settled if group.reporting_category != CORRECTION]
         corrected = sum(group.count for group in late.roll_up.settled) - sum(group.count for group in settled_late)
         count = sum(group.count for group in settled_late)
-        if count or not corrected:
+        if count or late.roll_up.left_out:
             notes.append(f"late     {count} rows of {late.period.isoformat()}, which were not settled with it")
         if corrected:
             notes.append(f"correct  {corrected} rows of {late.period.isoformat()} that differ from what was settled")
-        if late.changed_ids:
-            notes.append(f"changed  settled rows of {late.period.isoformat()}: {', '.join(late.changed_ids[:5])}")
+    notes += notes_lines(settlement)
     if roll_up.unknown_types:
         notes.append(f"unknown  counted by their sign: {', '.join(roll_up.unknown_types)}")
     return notes

@@ -16,7 +16,7 @@ DEFAULT_ZONE = "Etc/UTC"
 SHORT_DAY_S, LONG_DAY_S = 23 * 3600, 25 * 3600
 """A window shorter or longer than these is named: clocks that go forward or back give no others."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NoSuchDay(InvalidRequest):
@@ -32,16 +32,16 @@ class Window:
 
     @property
     def start_unix_s(self) -> int:
-        return (self.start - _EPOCH) // timedelta(seconds=1)
+        return (self.start - EPOCH) // timedelta(seconds=1)
 
     @property
     def end_unix_s(self) -> int:
-        return (self.end - _EPOCH) // timedelta(seconds=1)
+        return (self.end - EPOCH) // timedelta(seconds=1)
 
     @classmethod
     def of_span(cls, start_s: int, end_s: int) -> "Window":
         """Return the window between two unix times, in seconds."""
-        return cls(start=_EPOCH + timedelta(seconds=start_s), end=_EPOCH + timedelta(seconds=end_s))
+        return cls(start=EPOCH + timedelta(seconds=start_s), end=EPOCH + timedelta(seconds=end_s))
 
     @property
     def odd_length(self) -> str | None:

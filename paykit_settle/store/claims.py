@@ -33,6 +33,7 @@ from paykit_settle.store.runs import Run, attempt_of, run_by_day, run_by_number
 from paykit_settle.window import DEFAULT_ZONE, Window
 
 _SQL = load_queries("runs.sql")
+_SETTLED = load_queries("settled.sql")
 
 
 def claim(connection: apsw.Connection, wanted: ClaimRequest, *, is_alive: IsAlive) -> Claimed:
@@ -179,6 +180,9 @@ def _take_over(connection: apsw.Connection, run: Run, wanted: ClaimRequest, is_a
         # What the rejected attempt had taken in is free again: its pull starts anew.
         change(connection, _SQL["forget_late_rows"], run=run.number)
         change(connection, _SQL["forget_outstanding"], run=run.number)
+        change(connection, _SETTLED["forget_taken"], run=run.number)
+        change(connection, _SETTLED["forget_listings"], account=run.account, run=run.number)
+        change(connection, _SETTLED["forget_moved_rows"], run=run.number)
         change(connection, _SQL["forget_corrections"], run=run.number)
         change(connection, _SQL["forget_differences"], run=run.number, now_ms=wanted.now_ms)
     keeps_terms = run.terms is not None and not is_anew

@@ -35,7 +35,8 @@ LATEST = ("9999-12-31", 2**62)
 class PageDigest:
     """A page of the evidence without its bytes; times in unix milliseconds.
 
-    `is_counted` is false for a page of a reading that was given up.
+    `is_counted` is false for a page of a reading that was given up, `is_needed` for one of an earlier day of which
+    nothing is taken in: its bytes are dropped.
     """
 
     period: str
@@ -48,6 +49,7 @@ class PageDigest:
     is_kept: bool
     window: int
     is_counted: bool = True
+    is_needed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +152,7 @@ def read_history(connection: apsw.Connection, run: Run, *, with_late_rows: bool 
 
 def _page_digests(connection: apsw.Connection, run: Run) -> list[PageDigest]:
     return [
-        PageDigest(**row | {name: bool(row[name]) for name in ("has_more", "is_kept", "is_counted")})
+        PageDigest(**row | {name: bool(row[name]) for name in ("has_more", "is_kept", "is_counted", "is_needed")})
         for row in rows(connection, _SQL["page_digests"], run=run.number, pull=run.pull)
     ]
 
@@ -184,7 +186,7 @@ def day_spans(connection: apsw.Connection, run: Run, periods: Sequence[str]) -> 
 
 def page_keys(connection: apsw.Connection, run: Run) -> tuple[list[tuple[str, int]], int]:
     """The run's last pull's pages that count, as (day it was asked for, number), in order; and how many were pruned."""
-    pages = [page for page in _page_digests(connection, run) if page.is_counted]
+    pages = [page for page in _page_digests(connection, run) if page.is_counted and (page.is_kept or page.is_needed)]
     return [(page.period, page.number) for page in pages], sum(not page.is_kept for page in pages)
 
 

@@ -1,32 +1,19 @@
-"""What earlier days may still owe: which a run lists again, which rows are dealt with, which are outstanding."""
+"""Rows of earlier days: taken in late, owed, or written off."""
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date as Date
-from datetime import timedelta
 
 import apsw
 
+from paykit_settle.store.earlier_plan import owed_ids
 from paykit_settle.store.queries import load_queries
-from paykit_settle.store.rows import change_many, one, rows
-from paykit_settle.store.runs import Run, posted_days
+from paykit_settle.store.rows import change_many, rows
+from paykit_settle.store.runs import Run
 
 _SQL = load_queries("runs.sql")
-
-
-def days_to_relist(connection: apsw.Connection, run: Run, look_back_days: int) -> list[Run]:
-    """The posted days before the run's own that it lists again: back to the oldest outstanding row, and some days.
-
-    A day that this run has begun to list stays among them, even if what it owed has been settled since: the evidence
-    holds whole days, and a rejected attempt may have found there what nobody else has seen.
-    """
-    first = run.date - timedelta(days=min(look_back_days, (run.date - Date.min).days))
-    oldest = one(connection, _SQL["oldest_outstanding"], account=run.account, before=run.date.isoformat())
-    begun = one(connection, _SQL["oldest_page"], run=run.number)
-    for day in (oldest, begun):
-        if day is not None and day["period"] is not None:
-            first = min(first, Date.fromisoformat(day["period"]))
-    return posted_days(connection, run.account, first, run.date)
+_SETTLED = load_queries("settled.sql")
 
 
 def late_rows_of_day(connection: apsw.Connection, account: str, period: Date) -> dict[tuple[int, int], set[str]]:
@@ -67,25 +54,51 @@ def take_late_rows(connection: apsw.Connection, run: Run, late: Sequence[tuple[D
     return True
 
 
-def register_outstanding(
-    connection: apsw.Connection, run: Run, owed: Sequence[tuple[str, str, str, str, int, int]], *, now_ms: int
-) -> None:
-    """Registers rows (id, period, type, currency, amount, fee) as owed; one that is registered stays as it is."""
+def are_owed(connection: apsw.Connection, run: Run, ids: Sequence[str]) -> bool:
+    """Return whether all of these rows are still owed: nobody has settled them or written them off."""
+    return set(ids) <= set(owed_ids(connection, run.account))
+
+
+def take_owed(connection: apsw.Connection, run: Run, ids: Sequence[str]) -> None:
+    """Note that the run settles those of the rows that are owed, as rows of whatever day."""
+    change_many(
+        connection,
+        _SETTLED["take_owed"],
+        [{"run": run.number, "account": run.account, "transaction_id": identity} for identity in ids],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwedRow:
+    """A row to register as owed, in ISO minor units; `available_on_s` as the processor says, in unix seconds."""
+
+    transaction_id: str
+    period: Date
+    type: str
+    currency: str
+    amount: int
+    fee: int
+    available_on_s: int | None = None
+
+
+def register_outstanding(connection: apsw.Connection, run: Run, owed: Sequence[OwedRow], *, now_ms: int) -> None:
+    """Registers rows as owed; one that is registered stays as it is."""
     change_many(
         connection,
         _SQL["insert_outstanding"],
         [
             {
                 "account": run.account,
-                "transaction_id": identity,
-                "period": period,
-                "type": kind,
-                "currency": currency,
-                "amount": amount,
-                "fee": fee,
+                "transaction_id": each.transaction_id,
+                "period": each.period.isoformat(),
+                "type": each.type,
+                "currency": each.currency,
+                "amount": each.amount,
+                "fee": each.fee,
+                "available_on_s": each.available_on_s,
                 "run": run.number,
                 "now_ms": now_ms,
             }
-            for identity, period, kind, currency, amount, fee in owed
+            for each in owed
         ],
     )

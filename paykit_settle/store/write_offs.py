@@ -21,6 +21,7 @@ from paykit_settle.store.evidence import own_rows, stored_pages
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, one, rows
 from paykit_settle.store.runs import current_attempt, run_by_day, run_by_number
+from paykit_settle.store.settled import digest_function, find_holders
 
 _SQL = load_queries("write_offs.sql")
 
@@ -121,6 +122,9 @@ def find_row(connection: apsw.Connection, account: str, transaction_id: str, *, 
     wanted = day.isoformat() if day else ""
     for each in rows(connection, _SQL["posted_days_newest_first"], account=account, day=wanted):
         if (found := _in_day(connection, account, transaction_id, each["date"], each["number"])) is not None:
+            held = find_holders(connection, account, [transaction_id], digest_function(connection))
+            if transaction_id in held:
+                raise _none(account, transaction_id, _settled_in(connection, held[transaction_id].run.number))
             return found
     raise _none(account, transaction_id, "no stored page of a posted day has it" + (f" on {day}" if day else ""))
 

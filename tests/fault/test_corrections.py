@@ -41,9 +41,18 @@ async def here(fake: FakeProcessor, tmp_path: Path) -> AsyncIterator[Host]:
 
 
 async def decide(
-    here: Host, now: Mapping[str, object] | None, *, was: Mapping[str, object] = ROW, settle: bool = True
+    fake: FakeProcessor,
+    here: Host,
+    now: Mapping[str, object] | None,
+    *,
+    was: Mapping[str, object] = ROW,
+    settle: bool = True,
 ) -> None:
-    """A row is seen as it is now, and a person says that this is to be settled, or that it is not."""
+    """The processor shows a row otherwise from now on, and a person says whether this is to be settled."""
+    if now is None:
+        fake.state.remove_transaction(ACCOUNT, "t1")
+    else:
+        fake.state.update_transaction(ACCOUNT, "t1", **{name: value for name, value in now.items() if name != "id"})
     run = await here.stored(D15)
     seen = Seen(
         account=ACCOUNT,
@@ -76,7 +85,7 @@ def lines(fake: FakeProcessor, day: str) -> list[tuple[str, str | None, int, int
 async def test_correction_is_settled_with_the_late_rows_of_its_day_and_explained(
     fake: FakeProcessor, here: Host
 ) -> None:
-    await decide(here, wire_row("t1", 900, fee=27))
+    await decide(fake, here, wire_row("t1", 900, fee=27))
     fake.state.add_transactions(ACCOUNT, [wire_row("late", 40, fee=1), wire_row("own", 5, day=D16)])
     assert (await here.run(D14)).total_net == 0  # an earlier date takes nothing of a later day
     assert (await here.run(D16)).total_net == 5 + 39 - 97
@@ -93,10 +102,10 @@ async def test_row_that_vanished_is_taken_back_and_one_in_another_currency_is_a_
     fake: FakeProcessor, here: Host
 ) -> None:
     euros = wire_row("t1", 920, currency="eur")
-    await decide(here, euros)
+    await decide(fake, here, euros)
     assert (await here.run(D16)).total_net == 1000 - 970
     assert lines(fake, D16) == [("eur", D15, 920, 0, 0), ("usd", D15, 0, -1000, -30)]
-    await decide(here, None)
+    await decide(fake, here, None)
     assert (await here.run(D17)).total_net == -1000
     assert lines(fake, D17) == [("eur", D15, 0, -920, 0)]
     assert await here.balance() == 0
@@ -105,7 +114,7 @@ async def test_row_that_vanished_is_taken_back_and_one_in_another_currency_is_a_
 async def test_rejected_run_keeps_its_corrections_and_takes_them_anew_when_it_is_tried_again(
     fake: FakeProcessor, here: Host
 ) -> None:
-    await decide(here, wire_row("t1", 1200, fee=30))
+    await decide(fake, here, wire_row("t1", 1200, fee=30))
     cue = scripted(fake)
     cue.instead = refuse(422)
     assert isinstance(await here.attempt(D16), ProcessorRejected)
@@ -121,7 +130,7 @@ async def test_correction_that_is_taken_back_while_a_run_freezes_is_left_out(
     database, wrote = tmp_path / "race.db", list[bool]()
     async with host(database, fake.url) as other:
         await other.run(D15)
-        await decide(other, wire_row("t1", 1200, fee=30))
+        await decide(fake, other, wire_row("t1", 1200, fee=30))
 
         def at_step(step: Step) -> None:
             if step is Step.BEFORE_FREEZE and not wrote:
@@ -140,7 +149,7 @@ async def test_correction_that_is_taken_back_while_a_run_freezes_is_left_out(
 
 async def test_correction_that_has_no_value_any_more_holds_no_day_up(fake: FakeProcessor, here: Host) -> None:
     """The scale that it could be counted in is not the one that the run has."""
-    await decide(here, wire_row("t1", 1200, fee=30))
+    await decide(fake, here, wire_row("t1", 1200, fee=30))
     odd = json.dumps(wire_row("t1", 1, currency="xxx"))
     await here.change("UPDATE differences SET is_now = CAST(? AS BLOB)", odd)
     assert (await here.run(D16)).total_net == 0
@@ -150,7 +159,7 @@ async def test_correction_that_has_no_value_any_more_holds_no_day_up(fake: FakeP
 async def test_changed_evidence_of_a_correction_is_found_by_verify(fake: FakeProcessor, tmp_path: Path) -> None:
     async with host(tmp_path / "paykit.db", fake.url) as here:
         await here.run(D15)
-        await decide(here, wire_row("t1", 1200, fee=30))
+        await decide(fake, here, wire_row("t1", 1200, fee=30))
         await here.run(D16)
         await here.change("UPDATE differences SET is_now = CAST(? AS BLOB)", json.dumps(wire_row("t1", 1300, fee=30)))
         found = await verify_run(here.store, await here.history(D16))

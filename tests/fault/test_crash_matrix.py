@@ -16,7 +16,9 @@ import pytest
 from fake_processor import FakeProcessor
 from fake_processor.wire import Request
 from paykit_settle.lifecycle import Step
+from paykit_settle.models import PostedSettlement
 from paykit_settle.page_buffer import UNFLUSHED_PAGES_MAX
+from paykit_settle.run import RunOptions
 from tests.fault.stage import (
     ACCOUNT,
     DAY,
@@ -40,6 +42,8 @@ KILL_POINTS = {
     Step.BEFORE_CLAIM: [1],
     Step.CLAIMED: [1],
     Step.PAGE_STORED: [1, 9, PAGES],
+    Step.ROWS_STORED: [],  # the reference day owes nothing from before: `test_killed_after_rows_were_asked_for_by_id`
+    Step.INDEXED: [1],
     Step.BEFORE_FREEZE: [1],
     Step.FROZEN: [1],
     Step.BEFORE_LOOK_UP: [1],
@@ -164,3 +168,23 @@ async def test_run_asked_for_again_after_a_crash_takes_it_over_as_resume_does(
     done = paykit("run", *day, "--processor-url", fake.url, "--database", str(database), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     await check_settled_once(fake, database)
+
+
+@pytest.mark.parametrize("step", [Step.ROWS_STORED, Step.BEFORE_FREEZE])
+async def test_killed_after_rows_were_asked_for_by_id(tmp_path: Path, step: Step) -> None:
+    database, long_ago = tmp_path / "paykit.db", "2026-01-10"
+    rows = [wire_row(f"t{number}", 10, day=long_ago, second=60 * number) for number in range(4)]
+    with a_processor([*rows, wire_row("p1", 500, day=long_ago, status="pending"), wire_row("u1", 3)]) as fake:
+        async with host(database, fake.url, options=RunOptions(page_size=1)) as before:
+            for day in (long_ago, "2026-01-11", "2026-01-12", "2026-01-13"):
+                await before.run(day)
+        fake.state.release_pending(ACCOUNT)
+        crash(fake, database, step)
+        assert len(of_kind(fake, "GET", f"{LIST}/p1")) == 1
+        async with host(database, fake.url, options=RunOptions(page_size=1)) as restarted:
+            ((_, outcome),) = await restarted.resume()
+            assert isinstance(outcome, PostedSettlement), outcome
+            assert outcome.total_net == 503
+            assert (await restarted.run()).replayed
+            assert await restarted.balance() == 543
+            await check_truth(restarted, fake)

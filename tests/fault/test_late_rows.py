@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from fake_processor import FakeProcessor
-from paykit_settle.errors import ProcessorRejected, ProcessorUnavailable, RunNotFound, RunRefused
+from paykit_settle.errors import ProcessorRejected, RunNotFound
 from paykit_settle.lifecycle import State, Step
 from paykit_settle.run import RunOptions
+from paykit_settle.store.differences import live_ids, revisions_of
 from paykit_settle.store.history import outstanding_rows
 from paykit_settle.store.store import clock_ms
 from paykit_settle.store.upkeep import prune
@@ -68,6 +69,18 @@ async def owed(here: Host, as_of: str) -> list[str]:
 
 async def late_rows(here: Host, day: str) -> list[tuple[str, str]]:
     return list((await here.history(day)).late_rows)
+
+
+async def registered(here: Host) -> set[tuple[str, str]]:
+    """The rows in the register of differences that nobody has ended, with their kinds."""
+    found = await here.store.read(lambda connection: revisions_of(connection, ACCOUNT, live_ids(connection, ACCOUNT)))
+    return {(identity, known[-1].kind) for identity, known in found.items()}
+
+
+async def pruned(here: Host) -> int:
+    """How many pages a prune of everything that is old takes."""
+    today = Date.fromisoformat("2026-02-20")
+    return await here.store.write(lambda connection: prune(connection, today=today, older_than_days=10))
 
 
 async def forget(here: Host, identity: str) -> None:
@@ -210,13 +223,16 @@ async def test_late_refund_may_make_a_day_negative(fake: FakeProcessor, here: Ho
     assert await here.balance() == -800
 
 
-async def test_late_row_that_cannot_be_settled_refuses_the_run_and_is_named(fake: FakeProcessor, here: Host) -> None:
+async def test_late_row_that_cannot_be_settled_is_named_and_holds_no_day_up(fake: FakeProcessor, here: Host) -> None:
     await here.run(D15)
-    add(fake, wire_row("t1", 40, status="failed"))
-    with pytest.raises(RunRefused, match="t1"):
-        await here.run(D16)
+    add(fake, wire_row("t1", 40, status="failed"), wire_row("t2", 5), wire_row("u1", 1, day=D16))
+    posted = await here.run(D16)
+    assert posted.total_net == 1 + 5
+    assert [late.wrong_ids for late in posted.settlement.late] == [("t1",)]
+    assert await registered(here) == {("t1", "wrong")}
     fake.state.update_transaction(ACCOUNT, "t1", status="available")
-    assert (await here.run(D16)).total_net == 40
+    assert (await here.run(D17)).total_net == 40
+    assert await registered(here) == set()
 
 
 async def test_settled_row_that_changed_is_named_and_not_settled_again(fake: FakeProcessor, here: Host) -> None:
@@ -247,20 +263,24 @@ async def test_row_that_was_settled_late_and_then_changed_is_named(fake: FakePro
     assert [late.changed_ids for late in posted.settlement.late] == [("t1",)]
 
 
-async def test_day_whose_listing_was_cut_off_is_listed_whole_even_if_it_owes_nothing_any_more(
+async def test_day_whose_listing_was_cut_off_is_named_and_listed_by_the_next_run(
     fake: FakeProcessor, tmp_path: Path
 ) -> None:
-    """What it owed was written off meanwhile; half a day in the evidence would not verify."""
-    database, options = tmp_path / "cut.db", RunOptions(page_size=1, look_back_days=1)
+    """Half a day in the evidence takes nothing in and holds nothing up."""
+    options = RunOptions(page_size=1)
     add(fake, *(wire_row(f"t{number}", number, day=D10, second=number) for number in range(1, 6)))
     add(fake, wire_row("p1", 200, day=D10, status="pending"))
-    async with host(database, fake.url, options=options) as here:
+    async with host(tmp_path / "cut.db", fake.url, options=options) as here:
         await here.run(D10)
+        fake.state.release_pending(ACCOUNT)
         fake.fault("error_500", route=f"GET {LIST}", after=3)
-        assert isinstance(await here.attempt(D17), ProcessorUnavailable)
+        posted = await here.run(D17)
+        assert posted.total_net == 0
+        (day,) = posted.settlement.notes.earlier_days
+        assert (day.period.isoformat(), "500" in str(day.given_up)) == (D10, True)
+        assert any(D10 in warning for warning in posted.warnings)
         fake.heal()
-        await forget(here, "p1")
-        assert (await here.run(D17)).total_net == 0
+        assert (await here.run(D18)).total_net == 200
         await check_truth(here, fake)
 
 
@@ -382,21 +402,21 @@ async def test_row_that_was_settled_late_and_then_moves_to_another_posted_day_is
 
 
 async def test_retry_forgets_no_row_of_a_day_that_is_not_listed_any_more(fake: FakeProcessor, here: Host) -> None:
-    """Only the rejected run listed the sixth, because the fifth owed a row: its retry has to know what it found."""
+    """The rejected run was the last to list the sixth: its retry has to know what it found."""
     days = [f"2026-01-{day:02d}" for day in range(5, 20)]
     add(fake, wire_row("owed", 10, day=days[0], status="pending"))
-    for day in days[:7]:
+    for day in days[:4]:
         await here.run(day)
     add(fake, wire_row("pending", 200, day=days[1], status="pending"), wire_row("late", 3000, day=days[1]))
     cue = scripted(fake)
     cue.instead = refuse(422)
-    assert isinstance(await here.attempt(days[7]), ProcessorRejected)
+    assert isinstance(await here.attempt(days[4]), ProcessorRejected)
     cue.behave()
     fake.state.update_transaction(ACCOUNT, "owed", status="available")
-    assert (await here.run(days[8])).total_net == 10
-    assert (await here.run_again(days[7])).total_net == 3000
+    assert (await here.run(days[5])).total_net == 10
+    assert (await here.run_again(days[4])).total_net == 3000
     fake.state.update_transaction(ACCOUNT, "pending", status="available")
-    assert [(await here.run(day)).total_net for day in days[9:12]] == [200, 0, 0]
+    assert [(await here.run(day)).total_net for day in days[6:9]] == [200, 0, 0]
     assert await here.balance() == 3210
 
 
@@ -423,24 +443,31 @@ async def test_row_that_a_rejected_run_holds_is_still_owed_and_can_be_written_of
 
 async def test_pruned_days_still_say_which_rows_they_settled(fake: FakeProcessor, here: Host) -> None:
     add(fake, wire_row("t1", 100), wire_row("t2", 50))
-    await here.run(D15)
-    pruned = await here.store.write(
-        lambda connection: prune(connection, today=Date.fromisoformat("2026-02-20"), older_than_days=10)
-    )
-    assert pruned == 1
-    add(fake, wire_row("t3", 7))
-    assert (await here.run(D16)).total_net == 7
+    for day in (D15, D16, D17, D18):
+        await here.run(day)
+    assert await pruned(here) == 1
+    assert all(not page.is_kept for page in (await here.history(D15)).pages)
+    fake.state.update_transaction(ACCOUNT, "t1", created=wire_row("t1", 1, day=D19)["created"])
+    posted = await here.run(D19)
+    assert (posted.total_net, [row.id for row in posted.settlement.notes.moved]) == (0, ["t1"])
 
 
 async def test_prune_never_touches_a_day_that_still_owes_a_row_or_one_after_it(fake: FakeProcessor, here: Host) -> None:
     add(fake, wire_row("t0", 1, day=D14), wire_row("t1", 100, status="pending"), wire_row("t2", 5, day=D16))
-    for day in (D14, D15, D16):
+    for day in (D14, D15, D16, D17, D18, D19):
         await here.run(day)
-    await here.store.write(
-        lambda connection: prune(connection, today=Date.fromisoformat("2026-02-20"), older_than_days=10)
-    )
-    kept = {day: all(page.is_kept for page in (await here.history(day)).pages) for day in (D14, D15, D16)}
-    assert kept == {D14: False, D15: True, D16: True}
+    await pruned(here)
+    own = {day: [page for page in (await here.history(day)).pages if page.period == day] for day in (D14, D15, D16)}
+    assert {day: all(page.is_kept for page in own[day]) for day in own} == {D14: False, D15: True, D16: True}
+
+
+async def test_prune_never_touches_a_day_that_is_still_to_be_listed(fake: FakeProcessor, here: Host) -> None:
+    add(fake, wire_row("t1", 100))
+    for day in (D15, D16, D17):
+        await here.run(day)
+    assert await pruned(here) == 0
+    await here.run(D18)
+    assert await pruned(here) == 1
 
 
 # Zones.

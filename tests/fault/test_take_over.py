@@ -232,7 +232,11 @@ async def test_rows_are_cut_off_and_not_left_out_when_their_page_is_pruned_meanw
 
     def pruning(*arguments: object) -> bytes:
         store = app[run_routes.store_key]
-        store.submit(lambda connection: prune(connection, today=Date(2026, 6, 1), older_than_days=10)).result()
+        store.submit(
+            lambda connection: prune(
+                connection, today=Date(2026, 6, 1), older_than_days=10, look_back_days=0, look_back_listings=0
+            )
+        ).result()
         return render(*arguments)  # type: ignore[arg-type]  # what it was called with
 
     monkeypatch.setattr(run_routes, "_render", pruning)

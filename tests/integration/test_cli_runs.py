@@ -393,7 +393,7 @@ def test_rejected_day_is_run_again_on_request(cli: Cli, fake: FakeProcessor) -> 
 
 
 def test_prune_drops_old_bytes_and_keeps_digests(cli: Cli, fake: FakeProcessor) -> None:
-    settle(cli, "2026-01-13", DAY)
+    settle(cli, "2026-01-13", DAY, "2026-01-16", "2026-01-17")  # after that the thirteenth is listed no more
     assert cli("prune", "--older-than", "3").code == 2
     assert cli("prune", "--older-than", "30").out == "1 page pruned\n"  # the fifteenth still owes two rows
     assert cli("prune", "--older-than", "30").out == "0 pages pruned\n"

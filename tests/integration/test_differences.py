@@ -20,7 +20,7 @@ from fake_processor import FakeProcessor
 from paykit_settle import recheck as rechecking
 from paykit_settle.cli import main
 from paykit_settle.recheck import RecheckedDay
-from paykit_settle.store.differences import Seen, corrections_for, note_differences, note_moved, take_corrections
+from paykit_settle.store.differences import Seen, corrections_for, note_differences, take_corrections
 from paykit_settle.store.packing import pack_ids
 from paykit_settle.store.rows import change
 from paykit_settle.store.runs import run_by_day, run_by_number
@@ -178,6 +178,7 @@ def test_row_that_cannot_be_shown_in_major_units_is_shown_as_it_came(cli: Cli, f
 
 def test_settled_difference_is_taken_by_the_next_run_of_a_later_date_once(cli: Cli, fake: FakeProcessor) -> None:
     note(fake, seen(now=CHANGED))
+    fake.state.update_transaction(ACCOUNT, "t1", amount=1200, fee=36, net=1164)
     done = differences(cli, "--settle", "t1", "--by", "ada")
     assert (done.code, "t1                   changed   to be settled\n" in done.out) == (0, True)
     assert "said ada" in done.out
@@ -355,13 +356,8 @@ def test_row_that_is_back_ends_its_difference_and_another_time_it_is_new(cli: Cl
 
 def test_vanished_row_that_stands_under_another_day_has_moved(cli: Cli, fake: FakeProcessor) -> None:
     note(fake, seen(kind="vanished"))
-
-    async def moved(here: Host) -> None:
-        await here.run(NEXT)
-        await here.change("INSERT INTO moved_rows VALUES (2, 't1', ?, 1, 0)", DAY)
-        await here.store.write(lambda connection: note_moved(connection, ACCOUNT, ["t1", "t9"], now_ms=SINCE_MS))
-
-    in_database(fake, moved)
+    fake.state.update_transaction(ACCOUNT, "t1", created=wire_row("t1", 1, day=NEXT)["created"])
+    in_database(fake, lambda here: here.run(NEXT))
     note(fake, seen(kind="vanished"))
     assert states(cli) == [("t1/1", "moved")]
 
@@ -369,6 +365,7 @@ def test_vanished_row_that_stands_under_another_day_has_moved(cli: Cli, fake: Fa
 def test_run_that_is_pulled_anew_gives_its_corrections_back_and_holds_its_rows_no_more(
     cli: Cli, fake: FakeProcessor
 ) -> None:
+    fake.state.update_transaction(ACCOUNT, "t1", amount=1200, fee=36, net=1164)
     note(fake, seen(now=CHANGED))
     assert differences(cli, "--settle", "t1").code == 0
 

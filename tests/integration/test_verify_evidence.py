@@ -201,7 +201,11 @@ async def test_row_is_held_by_a_run_that_took_it_in_late_was_pruned_or_is_pulled
         await it.change("UPDATE runs SET pull = 2 WHERE id = ?", it.before)
         assert await it.found() == []
         await it.change("UPDATE runs SET pull = 1 WHERE id = ?", it.before)
-        await it.here.store.write(lambda connection: prune(connection, today=date(2026, 4, 1), older_than_days=1))
+        await it.here.store.write(
+            lambda connection: prune(
+                connection, today=date(2026, 4, 1), older_than_days=1, look_back_days=0, look_back_listings=0
+            )
+        )
         found = await it.found()
         assert [each.partition(": ")[2] for each in found] == ["the lines cannot be recomputed any more"]
 

@@ -64,6 +64,7 @@ MEANINGS: list[tuple[int, type[ProcessorError], type[ProcessorError]]] = [
     (425, ProcessorUnavailable, ProcessorUnavailable),
     (429, ProcessorUnavailable, ProcessorUnavailable),
     (500, ProcessorUnavailable, OutcomeUnknown),
+    (501, ProcessorRejected, OutcomeUnknown),
     (503, ProcessorUnavailable, OutcomeUnknown),
     (599, ProcessorUnavailable, OutcomeUnknown),
     (999, ProcessorUnavailable, OutcomeUnknown),

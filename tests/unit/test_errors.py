@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from paykit_settle import errors
-from paykit_settle.client import error_of_transport
 from paykit_settle.errors import (
     InvariantViolated,
     OutcomeUnknown,
@@ -23,6 +22,7 @@ from paykit_settle.errors import (
     SettleError,
 )
 from paykit_settle.faults import Exchange, FieldError, Problem
+from paykit_settle.httpx_sender import error_of_transport
 
 KEY = "sk_test_Secret"
 DRAWN = re.compile(r"^ {4}(?P<bars>[│├└─ ]*)(?P<name>[A-Z]\w+) +(?P<rest>.+)$", re.MULTILINE)

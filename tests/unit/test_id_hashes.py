@@ -33,3 +33,13 @@ def test_id_is_found_by_its_hash() -> None:
     assert ids.repeated() == set()
     ids.add(["xyz"])
     assert ids.repeated() == {3}
+
+
+def test_hashes_come_in_order_each_once_and_so_many_at_a_time() -> None:
+    numbers = {"a": -(2**63), "b": 2**63 - 1, "c": 0, "d": -1, "e": 5, "f": 2**60}
+    hashes = IdHashes(hash_of=numbers.__getitem__)
+    hashes.add(["e", "a", "b", "c", "d", "f", "e"])
+    batches = list(hashes.in_order(4))
+    assert [number for batch in batches for number in batch] == sorted(numbers.values())
+    assert [len(batch) for batch in batches] == [4, 2]
+    assert list(IdHashes().in_order(4)) == []

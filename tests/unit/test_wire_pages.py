@@ -10,7 +10,7 @@ import pytest
 
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.page_shape import AlikeRows
-from paykit_settle.page_wire import PageReader, decode_page
+from paykit_settle.page_wire import PageReader, decode_page, decode_row
 
 ROW = '"id":"t1","type":"charge","amount":100,"currency":"usd","fee":3,"status":"available"'
 
@@ -181,3 +181,14 @@ def test_rows_without_an_optional_member_have_it_all_the_same() -> None:
     alike = AlikeRows()
     for number in (1, 2):
         assert decode_page(page(ROW), number, alike=alike).rows[0].net is None
+
+
+def test_single_row_is_read_as_strictly_as_one_of_a_page() -> None:
+    row = b'{"id":"t1","type":"charge","amount":5,"currency":"usd","fee":0,"status":"available"}'
+    assert (decode_row(row).id, decode_row(row, account="acct_123").amount) == ("t1", 5)
+    assert decode_row(row[:-1] + b',"account":"acct_123"}', account="acct_123").id == "t1"
+    with pytest.raises(ValueError, match="another account's"):
+        decode_row(row[:-1] + b',"account":"acct_9"}', account="acct_123")
+    for wrong in (b"", b"[]", row + b"," + row, row.replace(b"5", b"5.0"), row[:-1] + b',"fee":1}'):
+        with pytest.raises(ValueError):  # noqa: PT011 - what is wrong is named by the decoder
+            decode_row(wrong)

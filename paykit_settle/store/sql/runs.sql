@@ -65,19 +65,6 @@ SELECT {run_columns} FROM runs WHERE state IN ('pulling', 'frozen', 'unknown') O
 SELECT {run_columns} FROM runs
 WHERE account = :account AND state = 'posted' AND date >= :first AND date < :before ORDER BY date;
 
--- name: oldest_outstanding
--- A row that a rejected run holds is owed all the same: that run has not settled it.
-SELECT min(outstanding.period) AS period
-FROM outstanding
-LEFT JOIN late_rows USING (account, transaction_id)
-LEFT JOIN runs AS holder ON holder.id = late_rows.run AND holder.state <> 'rejected'
-WHERE outstanding.account = :account AND outstanding.period < :before AND holder.id IS NULL
-    AND outstanding.written_off_ms IS NULL;
-
--- name: oldest_page
--- Of all its pulls: a rejected attempt may have been the only one to know what an earlier day still owes.
-SELECT min(period) AS period FROM pages WHERE run = :run;
-
 -- name: insert_attempt
 INSERT INTO attempts (run, number, pull, idempotency_key, body, body_sha256, settlement, rates_body, scales,
                       evidence_sha256, program, frozen_at_ms)
@@ -151,7 +138,7 @@ ORDER BY number LIMIT :limit;
 -- name: page_digests
 -- `is_counted`: it does not belong to a reading that was given up.
 SELECT pages.period, pages.number, pages.row_count, pages.body_sha256, pages.chain_sha256, pages.received_at_ms,
-       pages.has_more, pages.body IS NOT NULL AS is_kept, pages.window,
+       pages.has_more, pages.body IS NOT NULL AS is_kept, pages.window, pages.is_needed,
        coalesce(pages.number >= readings.first_page AND readings.outcome IS NOT 'given up', 1) AS is_counted
 FROM pages LEFT JOIN readings USING (run, pull, period)
 WHERE pages.run = :run AND pages.pull = :pull ORDER BY pages.period, pages.number;
@@ -160,8 +147,9 @@ WHERE pages.run = :run AND pages.pull = :pull ORDER BY pages.period, pages.numbe
 SELECT transaction_id, body_sha256 FROM row_answers WHERE run = :run AND pull = :pull ORDER BY transaction_id;
 
 -- name: insert_outstanding
-INSERT INTO outstanding (account, transaction_id, period, type, currency, amount, fee, seen_by_run, seen_at_ms)
-VALUES (:account, :transaction_id, :period, :type, :currency, :amount, :fee, :run, :now_ms)
+INSERT INTO outstanding (account, transaction_id, period, type, currency, amount, fee, available_on_s, seen_by_run,
+                         seen_at_ms)
+VALUES (:account, :transaction_id, :period, :type, :currency, :amount, :fee, :available_on_s, :run, :now_ms)
 ON CONFLICT (account, transaction_id) DO NOTHING;
 
 -- name: forget_outstanding
@@ -233,8 +221,7 @@ ORDER BY position;
 SELECT outstanding.account, outstanding.transaction_id, outstanding.period, outstanding.type, outstanding.currency,
        outstanding.amount, outstanding.fee
 FROM outstanding
-LEFT JOIN late_rows USING (account, transaction_id)
-LEFT JOIN runs AS taken ON taken.id = late_rows.run AND taken.date <= :as_of AND taken.state <> 'rejected'
+LEFT JOIN runs AS taken ON taken.id = outstanding.taken_by_run AND taken.date <= :as_of AND taken.state <> 'rejected'
 WHERE (:account = '' OR outstanding.account = :account) AND outstanding.period <= :as_of AND taken.id IS NULL
     AND (outstanding.written_off_ms IS NULL
          OR (outstanding.written_off_ms >= :end_ms AND outstanding.written_off_ms <> outstanding.seen_at_ms))
@@ -244,16 +231,22 @@ ORDER BY outstanding.currency, outstanding.period, outstanding.account, outstand
 SELECT period, transaction_id FROM late_rows WHERE run = :run ORDER BY period, transaction_id;
 
 -- name: prunable_pages
--- Pages with a body of posted runs of days before a date, but for days that still owe a row.
+-- Pages with a body of posted runs of days before a date, but for days that owe a row or are still to be listed again.
 SELECT pages.run, pages.pull, pages.period, pages.number FROM pages
 JOIN runs ON runs.id = pages.run
 WHERE runs.state = 'posted' AND runs.date < :before AND pages.body IS NOT NULL
     AND NOT EXISTS (
         SELECT 1 FROM outstanding
-        LEFT JOIN late_rows USING (account, transaction_id)
-        LEFT JOIN runs AS holder ON holder.id = late_rows.run AND holder.state <> 'rejected'
+        LEFT JOIN runs AS holder ON holder.id = outstanding.taken_by_run AND holder.state <> 'rejected'
         WHERE outstanding.account = runs.account AND outstanding.period <= runs.date AND holder.id IS NULL
             AND outstanding.written_off_ms IS NULL)
+    AND NOT EXISTS (
+        SELECT 1 FROM runs AS day
+        WHERE day.account = runs.account AND day.date = pages.period AND day.state = 'posted'
+            AND ((SELECT count(*) FROM day_listings WHERE account = day.account AND period = day.date) < :listings
+                OR max(day.pull_started_at_ms, coalesce(
+                    (SELECT max(began_at_ms) FROM day_listings WHERE account = day.account AND period = day.date), 0))
+                    < day.window_end_s * 1000 + :age_ms))
 ORDER BY pages.run LIMIT :limit;
 
 -- name: prune_page
