@@ -51,23 +51,24 @@ class OwnIds:
         self._stored_rows = stored_rows
         self._digest = own.ids.hash_of
         self._pending = {row.id for row in own.pending_rows}
+        self._first: tuple[set[int], int] | None = None
 
     async def write(self) -> None:
         """Put every row that is not owed into the index; it counts once the run is frozen."""
+        count = await self._store.read(partial(frozen_count, run=self._run))
         owed = {self._digest(identity) for identity in self._pending}
+        hits = await self._store.read(partial(find_digests, run=self._run, digests=sorted(owed)))
         for batch in self._own.ids.in_order(IDS_PER_BATCH):
             digests = [digest for digest in batch if digest not in owed]
-            await self._store.write(partial(write_digests, run=self._run, digests=digests))
+            hits |= await self._store.write(partial(write_digests, run=self._run, digests=digests))
+        self._first = hits, count
 
     async def held(self) -> tuple[dict[str, Holder | None], int]:
         """Return the rows that are dealt with, with the run that holds each (None: written off), and a count.
 
         The count grows with every freeze of another run of the account: unchanged, the answer still holds.
         """
-        count = await self._store.read(partial(frozen_count, run=self._run))
-        hits: set[int] = set()
-        for batch in self._own.ids.in_order(IDS_PER_BATCH):
-            hits |= await self._store.read(partial(find_digests, run=self._run, digests=batch))
+        hits, count = await self._hits()
         written_off = await self._store.read(partial(all_written_off, account=self._run.account))
         suspects = {identity for identity in written_off if identity in self._own.ids}
         if not hits and not suspects:
@@ -76,6 +77,17 @@ class OwnIds:
         found: dict[str, Holder | None] = dict.fromkeys(ids & suspects)
         exact = await self._store.read(partial(holders, run=self._run, ids=ids, digest=self._digest))
         return found | exact, count
+
+    async def _hits(self) -> tuple[set[int], int]:
+        """The digests that other runs have too, and the count; the first time as they were found when writing."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        count = await self._store.read(partial(frozen_count, run=self._run))
+        hits: set[int] = set()
+        for batch in self._own.ids.in_order(IDS_PER_BATCH):
+            hits |= await self._store.read(partial(find_digests, run=self._run, digests=batch))
+        return hits, count
 
     async def among(self, ids: set[str]) -> set[str]:
         """Return those of the ids that stand on the run's own day, settled or owed there."""

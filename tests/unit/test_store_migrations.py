@@ -106,7 +106,21 @@ def test_file_without_its_schema_is_not_written_by_scripts(tmp_path: Path) -> No
     connection.close()
 
 
-@pytest.mark.parametrize("file_name", ["ledger.sql", "check.sql", "runs.sql", "verify.sql", "accounts.sql"])
+@pytest.mark.parametrize(
+    "file_name",
+    [
+        "ledger.sql",
+        "check.sql",
+        "runs.sql",
+        "verify.sql",
+        "accounts.sql",
+        "settled.sql",
+        "differences.sql",
+        "write_offs.sql",
+        "lookups.sql",
+        "restore.sql",
+    ],
+)
 def test_every_named_query_is_a_statement_of_this_schema(file_name: str, tmp_path: Path) -> None:
     with ledger_file(tmp_path / "a.db") as connection:
         for name, sql in load_queries(file_name).items():
@@ -115,3 +129,15 @@ def test_every_named_query_is_a_statement_of_this_schema(file_name: str, tmp_pat
             wanted = max([int(number) for number in re.findall(r"\?(\d+)", sql)], default=0) or sql.count("?")
             named = dict.fromkeys(re.findall(r"(?<!:):(\w+)", sql))
             connection.execute(plan, named or [None] * wanted).fetchall()
+
+
+@pytest.mark.parametrize("file_name", ["runs.sql", "settled.sql", "verify.sql", "differences.sql"])
+def test_list_of_ids_is_looked_up_and_never_gone_through_for_each_row(file_name: str, tmp_path: Path) -> None:
+    """A list joined to a table may be read once for each of its rows, and a day then costs the square of its rows."""
+    with ledger_file(tmp_path / "a.db") as connection:
+        for name, sql in load_queries(file_name).items():
+            if "json_each" in sql:
+                named = dict.fromkeys(re.findall(r"(?<!:):(\w+)", sql))
+                plan = [str(step[3]) for step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", named)]
+                assert re.search(r"JOIN json_each|json_each\(:\w+\) AS", sql) is None, name
+                assert any("transaction_id=?" in step or "digest=?" in step for step in plan), (name, plan)

@@ -172,11 +172,10 @@ WHERE account = :account AND period = :period AND written_off_ms IS NOT NULL;
 
 -- name: taken_late_rows
 -- Which of these rows another run has, or a person wrote off, since they were read.
-SELECT wanted.value AS transaction_id FROM json_each(:ids) AS wanted JOIN late_rows ON late_rows.account = :account
-    AND late_rows.transaction_id = wanted.value
+SELECT transaction_id FROM late_rows WHERE account = :account AND transaction_id IN (SELECT value FROM json_each(:ids))
 UNION ALL
-SELECT wanted.value FROM json_each(:ids) AS wanted JOIN outstanding ON outstanding.account = :account
-    AND outstanding.transaction_id = wanted.value AND outstanding.written_off_ms IS NOT NULL;
+SELECT transaction_id FROM outstanding
+WHERE account = :account AND transaction_id IN (SELECT value FROM json_each(:ids)) AND written_off_ms IS NOT NULL;
 
 -- name: forget_late_rows
 DELETE FROM late_rows WHERE run = :run;

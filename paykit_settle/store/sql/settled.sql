@@ -16,11 +16,11 @@ INSERT INTO settled_ids (account, digest, run) VALUES (:account, :digest, :run)
 ON CONFLICT (account, digest, run) DO NOTHING;
 
 -- name: digest_hits
--- Which of these digests another run that holds its rows has written.
-SELECT DISTINCT settled_ids.digest, settled_ids.run
-FROM json_each(:digests) AS wanted
-JOIN settled_ids ON settled_ids.account = :account AND settled_ids.digest = wanted.value AND settled_ids.run <> :run
-JOIN runs ON runs.id = settled_ids.run AND {holding};
+-- Which of these digests another run that holds its rows has written. Hits are few: the runs are looked at last.
+WITH hits AS MATERIALIZED (
+    SELECT DISTINCT digest, run FROM settled_ids
+    WHERE account = :account AND digest IN (SELECT value FROM json_each(:digests)) AND run <> :run)
+SELECT hits.digest, hits.run FROM hits JOIN runs ON runs.id = hits.run AND {holding};
 
 -- name: runs_to_index
 -- The runs of an account whose rows are not in settled_ids yet: those of older files.
@@ -35,22 +35,14 @@ UPDATE runs SET indexed_pull = :pull WHERE id = :run;
 SELECT count(*) AS frozen FROM runs JOIN attempts ON attempts.run = runs.id
 WHERE runs.account = :account AND runs.id <> :run;
 
--- name: late_holders
--- Which run took each of these rows in late.
-SELECT late_rows.transaction_id, late_rows.run
-FROM json_each(:ids) AS wanted
-JOIN late_rows ON late_rows.account = :account AND late_rows.transaction_id = wanted.value;
-
 -- name: late_rows_held
 -- Of these rows, those that this run took in late.
-SELECT late_rows.transaction_id, late_rows.period
-FROM json_each(:ids) AS wanted
-JOIN late_rows ON late_rows.account = :account AND late_rows.transaction_id = wanted.value AND late_rows.run = :run;
+SELECT transaction_id, period FROM late_rows
+WHERE account = :account AND transaction_id IN (SELECT value FROM json_each(:ids)) AND +run = :run;
 
 -- name: passed_over
 -- Of these rows, those that this run passed over because another had them.
-SELECT moved_rows.transaction_id
-FROM json_each(:ids) AS wanted JOIN moved_rows ON moved_rows.run = :run AND moved_rows.transaction_id = wanted.value;
+SELECT transaction_id FROM moved_rows WHERE run = :run AND transaction_id IN (SELECT value FROM json_each(:ids));
 
 -- name: insert_moved_row
 INSERT INTO moved_rows (run, transaction_id, period, held_by_run, is_different)

@@ -25,17 +25,15 @@ SELECT transaction_id FROM moved_rows WHERE run = :run AND period = :period;
 SELECT transaction_id, held_by_run FROM moved_rows WHERE run = :run ORDER BY held_by_run, transaction_id;
 
 -- name: moved_among
-SELECT moved_rows.transaction_id FROM json_each(:ids) AS wanted
-JOIN moved_rows ON moved_rows.run = :run AND moved_rows.transaction_id = wanted.value;
+SELECT transaction_id FROM moved_rows WHERE run = :run AND transaction_id IN (SELECT value FROM json_each(:ids));
 
 -- name: late_among
-SELECT late_rows.transaction_id FROM json_each(:ids) AS wanted
-JOIN late_rows ON late_rows.account = :account AND late_rows.transaction_id = wanted.value AND late_rows.run = :run;
+SELECT transaction_id FROM late_rows
+WHERE account = :account AND transaction_id IN (SELECT value FROM json_each(:ids)) AND +run = :run;
 
 -- name: written_off_among
-SELECT outstanding.transaction_id FROM json_each(:ids) AS wanted
-JOIN outstanding ON outstanding.account = :account AND outstanding.transaction_id = wanted.value
-WHERE outstanding.written_off_ms IS NOT NULL;
+SELECT transaction_id FROM outstanding
+WHERE account = :account AND transaction_id IN (SELECT value FROM json_each(:ids)) AND written_off_ms IS NOT NULL;
 
 -- name: frozen_pulls
 -- The pulls of a run that were frozen, the last one first.
