@@ -11,6 +11,10 @@ NAMED_MAX = 5
 def notes_lines(settlement: Settlement) -> list[str]:
     """Return a line for everything that is named: a label of up to eight characters, two spaces, and the rest."""
     notes, lines = settlement.notes, list[str]()
+    for index, day in enumerate(notes.earlier_days[:NAMED_MAX]):
+        lines.append(f"{'earlier' if index == 0 else '':<8} {day.period} {day.how}: {day.why}")
+    if len(notes.earlier_days) > NAMED_MAX:
+        lines.append(f"{'':<8} and {len(notes.earlier_days) - NAMED_MAX} days more")
     for late in settlement.late:
         lines += _period_lines(late)
     for held in notes.held_back:

@@ -237,6 +237,6 @@ def test_every_fault_of_a_list_has_its_claim_here() -> None:
     named |= {"forbidden", "deleted_cursor", "redirect", "rate_limit", "rows_inserted", "pending_turns_available"}
     # No page betrays a false has_more; only a processor that can be asked for a count could.
     named |= {"late_rows", "false_has_more"}
-    # The faults of odd processors are not claimed here: their answers are good, but to another question.
+    # Those of odd processors have theirs in `test_odd_lists.py` and `test_held_rows.py`.
     odd = {kind.name for kind in ODD_KINDS}
     assert {name for name, kind in FAULTS.items() if kind.route in ("*", LIST)} - odd == named

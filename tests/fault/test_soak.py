@@ -19,7 +19,6 @@ import pytest
 
 from fake_processor import FAULTS, FakeProcessor, Plan, ProcessorState, generated_state, load_fixtures
 from fake_processor.dice import Dice
-from fake_processor.fault_catalogue_odd import ODD_KINDS
 from fake_processor.keys import KEY_AGE_MAX_S
 from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import OutcomeUnknown, SettleError
@@ -32,7 +31,10 @@ SEEDS_PER_TEST = 10
 FAULTS_MAX = 4
 
 POLICY = RetryPolicy(attempts_max=3, wait_first_ms=1, retry_after_max_s=0, request_timeout_s=30, deadline_s=60)
-LEFT_OUT = {"late_rows", "pending_turns_available", "false_has_more"} | {kind.name for kind in ODD_KINDS}
+LEFT_OUT = {"late_rows", "pending_turns_available", "false_has_more"}
+# Now and then, these hide a row that no answer shows any more, or change what is right: no client can know. Whole days
+# of them are in `test_odd_lists.py`, `test_held_rows.py` and the property of random processors.
+LEFT_OUT |= {"list_order", "filter_off_by_one", "row_moves", "row_vanishes", "row_amended", "created_missing"}
 DRAWN = sorted(set(FAULTS) - LEFT_OUT)
 QUICK_OPTIONS: dict[str, dict[str, int]] = {
     "latency": {"wait_ms": 3},
