@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from paykit_settle.endpoint import ProcessorIdentity
 from paykit_settle.errors import InvariantViolated
 from paykit_settle.money import ScaleProfile
+from paykit_settle.person import this_user
 from paykit_settle.rates import Rates
 from paykit_settle.run import RunOptions
 from paykit_settle.run_request import RunRequest
@@ -21,9 +22,13 @@ from paykit_settle.wire import decode_rates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """How a run is asked for, beside what is asked: by whom, and what a person says along with it (`Runner.run`)."""
+    """How a run is asked for, beside what is asked: `by` which way, and what a person says along with it.
+
+    `principal` is who asks; None for the user of this process. The rest is as in `Runner.run`.
+    """
 
     by: str
+    principal: str | None = None
     retry_rejected: bool = False
     zone: str | None = None
     zone_changed: bool = False
@@ -62,6 +67,7 @@ def claim_request(
         retry_rejected=how.retry_rejected,
         owner=owner,
         requested_by=how.by,
+        principal=how.principal or this_user(),
         pull_age_max_ms=pull_age_max_ms,
         now=now,
         grace=timedelta(seconds=options.grace_s),

@@ -1,6 +1,5 @@
 """The commands by which a person sets things right: what is owed, an unknown run, old pages. Who and why are kept."""
 
-import getpass
 from datetime import UTC, datetime
 from datetime import date as Date
 from functools import partial
@@ -13,6 +12,7 @@ from paykit_settle.cli_options import AsJson, ConfigFile, Database, read_setting
 from paykit_settle.cli_runs import Identity, print_json, read_day, with_store
 from paykit_settle.errors import InvalidRequest
 from paykit_settle.money import EXPONENTS, format_amount
+from paykit_settle.person import Person, this_user
 from paykit_settle.run_request import check_decision
 from paykit_settle.store.history import OutstandingRow, find_run, outstanding_rows
 from paykit_settle.store.owner import is_alive
@@ -22,7 +22,7 @@ from paykit_settle.store.upkeep import resolve as resolve_run
 from paykit_settle.store.write_offs import WrittenOff, find_row, written_off_rows
 from paykit_settle.store.write_offs import write_off as write_off_row
 
-By = Annotated[str | None, Parameter(help="Who decides; the user's name by default.")]
+By = Annotated[str | None, Parameter(help="Who decides: a remark beside the name of this machine's user.")]
 
 
 def register(app: App) -> None:
@@ -71,9 +71,9 @@ def outstanding(
 
 
 async def _write_off(
-    store: Store, account: str, transaction_id: str, day: Date | None, *, reason: str, by: str
+    store: Store, account: str, transaction_id: str, day: Date | None, *, reason: str, by: Person
 ) -> None:
-    check_decision(by=by, reason=reason)  # before the pages are searched
+    check_decision(by=by.name, reason=reason)  # before the pages are searched
     found = await store.read(partial(find_row, account=account, transaction_id=transaction_id, day=day))
     await store.write(
         partial(
@@ -89,14 +89,11 @@ async def _write_off(
     )
 
 
-def decider(by: str | None) -> str:
-    """Return who decides: whoever was named, else the user of this machine."""
+def decider(by: str | None) -> Person:
+    """Return who decides: the user of this machine, with what they call themselves."""
     if by is not None:
-        return by
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a user without a name, as in many a container
-        raise InvalidRequest("this user has no name: say who decides with --by") from None
+        check_decision(by=by)
+    return Person(principal=this_user(), remark=by)
 
 
 def resolve(
@@ -123,7 +120,7 @@ def resolve(
                 find_run(connection, identity),
                 settlement_id=posted,
                 reason=reason,
-                decided_by=who,
+                by=who,
                 now_ms=clock_ms(),
                 is_alive=partial(is_alive, store.path),
             )

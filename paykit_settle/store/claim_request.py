@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from paykit_settle.endpoint import ProcessorIdentity
 from paykit_settle.errors import SettlementConflict
+from paykit_settle.person import Person
 from paykit_settle.store.runs import Run
 from paykit_settle.terms import Terms, differing
 
@@ -35,6 +36,7 @@ class ClaimRequest:
     rates_given: bytes | None
     owner: str
     requested_by: str
+    principal: str
     pull_age_max_ms: int
     now: datetime
     grace: timedelta
@@ -44,6 +46,11 @@ class ClaimRequest:
     zone_changed: bool = False
     processor_moved: bool = False
     new_terms: bool = False
+
+    @property
+    def asker(self) -> Person:
+        """Who asks, and by which way."""
+        return Person(principal=self.principal, channel=self.requested_by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from paykit_settle.store.accounts import (
     insert_account,
     move_processor,
 )
+from paykit_settle.store.changes import note
 from paykit_settle.store.claim_request import (
     Claimed,
     ClaimRequest,
@@ -29,7 +30,7 @@ from paykit_settle.store.claim_request import (
 from paykit_settle.store.edges import keep_edges, window_of_day, window_of_run
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change
-from paykit_settle.store.runs import Run, attempt_of, run_by_day, run_by_number
+from paykit_settle.store.runs import Run, attempt_of, note_state, run_by_day, run_by_number
 from paykit_settle.window import DEFAULT_ZONE, Window
 
 _SQL = load_queries("runs.sql")
@@ -93,13 +94,17 @@ def _begin(connection: apsw.Connection, wanted: ClaimRequest, is_alive: IsAlive)
         window_end_s=window.end_unix_s,
         owner=wanted.owner,
         requested_by=wanted.requested_by,
+        principal=wanted.principal,
         now_ms=wanted.now_ms,
         processor_url=wanted.processor.url,
         key_mode=wanted.processor.key_mode,
         terms=wanted.terms.encode(),
         rates_given=wanted.rates_given,
     )
-    return Claimed(run=run_by_number(connection, connection.last_insert_rowid()), warnings=warnings)
+    run = run_by_number(connection, connection.last_insert_rowid())
+    said = f"{run.date} in {run.settlement_currency}"
+    note(connection, wanted.asker, account=run.account, what="begin", subject=run.id, detail=said, at_ms=wanted.now_ms)
+    return Claimed(run=run, warnings=warnings)
 
 
 def _put_in_force(
@@ -118,13 +123,21 @@ def _put_in_force(
         if not wanted.processor_moved:
             check_processor(account, processor, what=f"{wanted.account} on {wanted.date}")
         move_processor(connection, account, processor, owner=wanted.owner, is_alive=is_alive)
-        said.append(f"the processor of {account.account} has moved from {account.processor} to {processor}")
+        moved = f"from {account.processor} to {processor}"
+        _note_account(connection, wanted, "processor moved", moved)
+        said.append(f"the processor of {account.account} has moved {moved}")
     if zone != account.zone:
+        _note_account(connection, wanted, "zone changed", f"from {account.zone} to {zone}")
         said.append(f"the zone of {account.account} has changed from {account.zone} to {zone}")
     if tenant is None or _other_tenant(connection, account, wanted) is not None:
         tenant = account.tenant
     change_account(connection, account, tenant=tenant, zone=zone, processor=processor)
     return said
+
+
+def _note_account(connection: apsw.Connection, wanted: ClaimRequest, what: str, detail: str) -> None:
+    account = wanted.account
+    note(connection, wanted.asker, account=account, what=what, subject=account, detail=detail, at_ms=wanted.now_ms)
 
 
 def _other_tenant(connection: apsw.Connection, account: SettledAccount, wanted: ClaimRequest) -> str | None:
@@ -241,9 +254,11 @@ def _reclaim(
         pull=run.pull + is_read_anew,
         pull_started_at_ms=wanted.now_ms if is_read_anew else run.pull_started_at_ms,
         requested_by=wanted.requested_by,
+        principal=wanted.principal,
         processor_url=wanted.processor.url,
         key_mode=wanted.processor.key_mode,
         now_ms=wanted.now_ms,
         number=run.number,
     )
+    note_state(connection, run, state, who=wanted.asker, now_ms=wanted.now_ms)
     return run_by_number(connection, run.number)

@@ -6,7 +6,9 @@ from paykit_settle.corrections import Correction, correction_fault
 from paykit_settle.errors import InvalidRequest, RunNotFound
 from paykit_settle.lifecycle import State
 from paykit_settle.money import ScaleProfile
+from paykit_settle.person import Person
 from paykit_settle.run_request import check_decision
+from paykit_settle.store.changes import note
 from paykit_settle.store.differences import (
     NOT_KEPT,
     Difference,
@@ -51,7 +53,7 @@ def settle_difference(
     account: str,
     transaction_id: str,
     *,
-    by: str,
+    by: Person,
     reason: str | None = None,
     scale: ScaleProfile,
     now_ms: int,
@@ -62,7 +64,7 @@ def settle_difference(
     `RunNotFound` when the row has no difference; `InvalidRequest`, with the way out, when there is nothing to settle:
     its difference has ended, nothing of it was settled, its run is not posted, or it has no exact value in the `scale`.
     """
-    check_decision(by=by, reason=reason)
+    check_decision(by=by.name, reason=reason)
     known = _known(connection, account, transaction_id)
     newest, transaction_id = known[-1], known[-1].transaction_id
     if newest.decision not in (None, "dismiss"):
@@ -94,29 +96,33 @@ def settle_difference(
     if (fault := correction_fault(correction, scale)) is not None:
         raise InvalidRequest(f"{transaction_id} cannot be settled as it is now: {fault}; dismiss it")
     if newest.decision is None:
-        end_difference(connection, newest, "settle", by=by, reason=reason, now_ms=now_ms)
+        end_difference(connection, newest, "settle", by=by.name, reason=reason, now_ms=now_ms)
     else:
-        _decide_again(connection, newest, "settle", was=correction.was, by=by, reason=reason, now_ms=now_ms)
+        _decide_again(connection, newest, "settle", was=correction.was, by=by.name, reason=reason, now_ms=now_ms)
+    note(
+        connection, by, account=account, what="settle difference", subject=newest.id, detail=reason or "", at_ms=now_ms
+    )
 
 
 def dismiss_difference(
-    connection: apsw.Connection, account: str, transaction_id: str, *, by: str, reason: str, now_ms: int
+    connection: apsw.Connection, account: str, transaction_id: str, *, by: Person, reason: str, now_ms: int
 ) -> None:
     """Decide that nothing follows from a difference, as long as the row stays as it is now.
 
     Also takes back that it is to be settled, until a run has taken it. `RunNotFound` when the row has no difference,
     `InvalidRequest` when it has ended.
     """
-    check_decision(by=by, reason=reason)
+    check_decision(by=by.name, reason=reason)
     newest = _known(connection, account, transaction_id)[-1]
     if not newest.is_live:
         raise InvalidRequest(f"{transaction_id} is not open: {state_text(newest)}")
+    note(connection, by, account=account, what="dismiss difference", subject=newest.id, detail=reason, at_ms=now_ms)
     if newest.decision is None:
-        end_difference(connection, newest, "dismiss", by=by, reason=reason, now_ms=now_ms)
+        end_difference(connection, newest, "dismiss", by=by.name, reason=reason, now_ms=now_ms)
         return
     said = f"it was to be settled, said {newest.decided_by}"
     end_difference(connection, newest, "superseded", by=None, reason=said, now_ms=now_ms)
-    _decide_again(connection, newest, "dismiss", was=newest.was, by=by, reason=reason, now_ms=now_ms)
+    _decide_again(connection, newest, "dismiss", was=newest.was, by=by.name, reason=reason, now_ms=now_ms)
 
 
 def _known(connection: apsw.Connection, account: str, named: str) -> list[Difference]:

@@ -17,6 +17,8 @@ from paykit_settle.endpoint import ProcessorIdentity, known_processor
 from paykit_settle.errors import InvariantViolated, RunInProgress
 from paykit_settle.lifecycle import Event, State, next_state
 from paykit_settle.models import Settlement
+from paykit_settle.person import Person
+from paykit_settle.store.changes import note
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, rows
 from paykit_settle.window import Window
@@ -52,10 +54,21 @@ class Run:
     terms: str | None = None
     rates_given: bytes | None = None
     indexed_pull: int | None = None
+    retry_at_ms: int | None = None
+    tries: int = 0
+    needs_person: int = 0
+    attention: str | None = None
+    covers: str | None = None
+    principal: str | None = None
 
     @property
     def id(self) -> str:
         return f"run_{self.number:06d}"
+
+    @property
+    def asker(self) -> Person:
+        """Who asked for it last, and by which way."""
+        return Person(principal=self.principal or "", channel=self.requested_by)
 
     @property
     def window(self) -> Window:
@@ -88,6 +101,10 @@ class Attempt:
     detail: str | None
     settlement_id: str | None
     status: str | None
+    key_spent_at_ms: int | None = None
+    first_empty_at_ms: int | None = None
+    refusal: str | None = None
+    taken: str | None = None
 
     @property
     def may_be_taken(self) -> bool:
@@ -107,10 +124,11 @@ def move(
 ) -> Run:
     """The run after the event; `RunInProgress` if another owner has taken it since, and then nothing changes."""
     code, detail = error or (None, None)
+    state = next_state(run.state, event)
     moved = change(
         connection,
         _SQL["move_run"],
-        state=next_state(run.state, event),
+        state=state,
         settlement_id=settlement_id,
         error_code=code,
         error_detail=detail,
@@ -122,7 +140,25 @@ def move(
     )
     if not moved:
         raise RunInProgress(f"{run.id} was taken over by another process")
+    note_state(connection, run, state, detail=code or settlement_id, now_ms=now_ms)
     return run_by_number(connection, run.number)
+
+
+def note_state(
+    connection: apsw.Connection,
+    run: Run,
+    state: State,
+    *,
+    detail: str | None = None,
+    who: Person | None = None,
+    now_ms: int,
+) -> None:
+    """Note that a run is in another state than it was; staying in its state is no change."""
+    if state is run.state:
+        return
+    said = f"{run.state} to {state}" + (f": {detail}" if detail else "")
+    who = run.asker if who is None else who
+    note(connection, who, account=run.account, what="state", subject=run.id, detail=said, at_ms=now_ms)
 
 
 def run_by_day(connection: apsw.Connection, account: str, day: Date) -> Run | None:

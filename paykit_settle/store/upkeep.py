@@ -8,14 +8,16 @@ import apsw
 
 from paykit_settle.errors import InvalidRequest
 from paykit_settle.lifecycle import Event, State, next_state
+from paykit_settle.person import Person
 from paykit_settle.run_request import check_decision, check_text
+from paykit_settle.store.changes import note
 from paykit_settle.store.earlier_plan import DAY_MS
 from paykit_settle.store.evidence import own_rows, stored_page
 from paykit_settle.store.freezing import book_attempt, end_attempt, next_attempt
 from paykit_settle.store.packing import pack_ids
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, rows
-from paykit_settle.store.runs import Run, attempt_of, run_by_number
+from paykit_settle.store.runs import Run, attempt_of, note_state, run_by_number
 from paykit_settle.wire import settlement_key
 
 _SQL = load_queries("runs.sql")
@@ -31,7 +33,7 @@ def resolve(
     *,
     settlement_id: str | None,
     reason: str,
-    decided_by: str,
+    by: Person,
     now_ms: int,
     is_alive: Callable[[str], bool],
 ) -> Run:
@@ -40,7 +42,7 @@ def resolve(
     Absent makes it failed, with the same settlement frozen under the next attempt's key: run it again to post it.
     `InvalidRequest` unless the run is unknown and nobody works on it.
     """
-    check_decision(by=decided_by, reason=reason)
+    check_decision(by=by.name, reason=reason)
     if settlement_id is not None:
         check_text("a settlement's id", settlement_id)
     attempt = attempt_of(connection, run.number, run.attempt)
@@ -49,10 +51,10 @@ def resolve(
         raise InvalidRequest(f"{run.id} is {run.state}: only an unknown run that nobody works on can be resolved")
     posted = settlement_id is not None
     decision = "posted" if posted else "absent"
-    made = {"settlement_id": settlement_id, "reason": reason, "decided_by": decided_by, "now_ms": now_ms}
+    made = {"settlement_id": settlement_id, "reason": reason, "decided_by": by.name, "now_ms": now_ms}
     change(connection, _SQL["insert_resolution"], run=run.number, attempt=run.attempt, decision=decision, **made)
     state = next_state(run.state, Event.ACCEPT if posted else Event.DECLARE_ABSENT)
-    code, detail = (None, None) if posted else ("outcome_unknown", f"absent, says {decided_by}: {reason}")
+    code, detail = (None, None) if posted else ("outcome_unknown", f"absent, says {by.name}: {reason}")
     change(
         connection,
         _SQL["resolve_run"],
@@ -73,6 +75,8 @@ def resolve(
         settlement_id=settlement_id,
         status="resolved" if posted else None,
     )
+    note(connection, by, account=run.account, what=f"resolve {decision}", subject=run.id, detail=reason, at_ms=now_ms)
+    note_state(connection, run, state, detail=settlement_id, who=by, now_ms=now_ms)
     run = run_by_number(connection, run.number)
     if settlement_id is not None:
         book_attempt(connection, run, attempt, settlement_id=settlement_id, now_ms=now_ms)

@@ -15,7 +15,9 @@ from paykit_settle.errors import InvalidAmount, RunNotFound, UnsupportedCurrency
 from paykit_settle.lifecycle import State
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.money import ScaleProfile, canonical_currency
+from paykit_settle.person import Person
 from paykit_settle.run_request import check_decision
+from paykit_settle.store.changes import note
 from paykit_settle.store.differences import end_difference, revisions_of
 from paykit_settle.store.evidence import own_rows, stored_pages
 from paykit_settle.store.queries import load_queries
@@ -62,7 +64,7 @@ def write_off(
     transaction_id: str,
     *,
     reason: str,
-    by: str,
+    by: Person,
     now_ms: int,
     found: FoundRow | None = None,
     day: Date | None = None,
@@ -71,23 +73,24 @@ def write_off(
 
     `RunNotFound` when there is none (of that `day`), it was written off before, or a run, which is named, settled it.
     """
-    check_decision(by=by, reason=reason)
+    check_decision(by=by.name, reason=reason)
     key = {"account": account, "transaction_id": transaction_id}
     registered = one(connection, _SQL["registered_row"], **key)
     if registered is not None:
         _check_registered(connection, account, transaction_id, registered, day)
-        change(connection, _SQL["write_off"], **key, now_ms=now_ms, by=by, reason=reason)
+        change(connection, _SQL["write_off"], **key, now_ms=now_ms, by=by.name, reason=reason)
     elif found is None:
         raise _none(account, transaction_id)
     else:
         _check_free(connection, account, transaction_id)
         kind, currency, amount, fee = _amounts(connection, found)
         values = {"type": kind, "currency": currency, "amount": amount, "fee": fee, "run": found.run}
-        decided = {"now_ms": now_ms, "by": by, "reason": reason}
+        decided = {"now_ms": now_ms, "by": by.name, "reason": reason}
         change(connection, _SQL["insert_write_off"], **key, period=found.period.isoformat(), **values, **decided)
     for known in revisions_of(connection, account, [transaction_id]).values():
         if known[-1].is_live:
-            end_difference(connection, known[-1], "written off", by=by, reason=reason, now_ms=now_ms)
+            end_difference(connection, known[-1], "written off", by=by.name, reason=reason, now_ms=now_ms)
+    note(connection, by, account=account, what="write-off", subject=transaction_id, detail=reason, at_ms=now_ms)
 
 
 def _check_registered(

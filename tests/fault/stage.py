@@ -23,6 +23,7 @@ from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import SettleError
 from paykit_settle.lifecycle import State, Step
 from paykit_settle.models import PostedSettlement
+from paykit_settle.person import Person
 from paykit_settle.rates import Rates
 from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import RunOptions
@@ -36,6 +37,7 @@ ACCOUNT = "acct_123"
 DAY = "2026-01-15"
 TOTAL = 145199
 """The reference day's settlement in US cents."""
+ADA = Person(principal="ada")
 QUICK = RetryPolicy(attempts_max=2, wait_first_ms=1, request_timeout_s=30, deadline_s=60)
 SETTLEMENTS = "/v1/settlements"
 LIST = "/v1/balance_transactions"

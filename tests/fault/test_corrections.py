@@ -20,7 +20,7 @@ from paykit_settle.money import ScaleProfile
 from paykit_settle.store.decisions import dismiss_difference, settle_difference
 from paykit_settle.store.differences import Seen, note_differences
 from paykit_settle.store.store import clock_ms
-from tests.fault.stage import ACCOUNT, Host, a_processor, check_truth, host, refuse, scripted, wire_row
+from tests.fault.stage import ACCOUNT, ADA, Host, a_processor, check_truth, host, refuse, scripted, wire_row
 
 D14, D15, D16, D17 = (f"2026-01-{day}" for day in (14, 15, 16, 17))
 ROW = wire_row("t1", 1000, fee=30)
@@ -66,9 +66,9 @@ async def decide(
     await here.store.write(lambda connection: note_differences(connection, None, [seen], now_ms=clock_ms()))
     await here.store.write(
         lambda connection: (
-            settle_difference(connection, ACCOUNT, "t1", by="ada", scale=ScaleProfile(), now_ms=clock_ms())
+            settle_difference(connection, ACCOUNT, "t1", by=ADA, scale=ScaleProfile(), now_ms=clock_ms())
             if settle
-            else dismiss_difference(connection, ACCOUNT, "t1", by="ada", reason="x", now_ms=clock_ms())
+            else dismiss_difference(connection, ACCOUNT, "t1", by=ADA, reason="x", now_ms=clock_ms())
         )
     )
 
@@ -137,7 +137,7 @@ async def test_correction_that_is_taken_back_while_a_run_freezes_is_left_out(
                 wrote.append(True)
                 other.store.submit(
                     lambda connection: dismiss_difference(
-                        connection, ACCOUNT, "t1", by="ada", reason="no", now_ms=clock_ms()
+                        connection, ACCOUNT, "t1", by=ADA, reason="no", now_ms=clock_ms()
                     )
                 ).result()
 

@@ -21,6 +21,7 @@ from paykit_settle.store.store import clock_ms
 from paykit_settle.store.write_offs import write_off
 from tests.fault.stage import (
     ACCOUNT,
+    ADA,
     LIST,
     Host,
     a_processor,
@@ -147,7 +148,7 @@ async def test_written_off_row_that_turns_up_under_another_day_is_left_to_the_pe
     add(fake, wire_row("t1", 100, status="pending"))
     await here.run(D15)
     await here.store.write(
-        lambda connection: write_off(connection, ACCOUNT, "t1", reason="paid", by="ada", now_ms=clock_ms())
+        lambda connection: write_off(connection, ACCOUNT, "t1", reason="paid", by=ADA, now_ms=clock_ms())
     )
     move(fake, "t1", D16, status="available")
     posted = await here.run(D16)

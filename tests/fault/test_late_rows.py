@@ -21,6 +21,7 @@ from paykit_settle.store.upkeep import prune
 from paykit_settle.store.write_offs import write_off
 from tests.fault.stage import (
     ACCOUNT,
+    ADA,
     LIST,
     Host,
     a_processor,
@@ -85,7 +86,7 @@ async def pruned(here: Host) -> int:
 
 async def forget(here: Host, identity: str) -> None:
     await here.store.write(
-        lambda connection: write_off(connection, ACCOUNT, identity, reason="lost", by="ada", now_ms=clock_ms())
+        lambda connection: write_off(connection, ACCOUNT, identity, reason="lost", by=ADA, now_ms=clock_ms())
     )
 
 
@@ -349,7 +350,7 @@ async def test_row_that_is_written_off_while_a_run_takes_it_in_is_left_to_the_pe
         def at_step(step: Step) -> None:
             if step is Step.BEFORE_FREEZE:
                 gone = other.store.submit(
-                    lambda connection: write_off(connection, ACCOUNT, "t1", reason="lost", by="ada", now_ms=clock_ms())
+                    lambda connection: write_off(connection, ACCOUNT, "t1", reason="lost", by=ADA, now_ms=clock_ms())
                 )
                 gone.exception(timeout=30)
 
@@ -432,7 +433,7 @@ async def test_row_that_a_rejected_run_holds_is_still_owed_and_can_be_written_of
     cue.behave()
     assert await owed(here, "2026-12-31") == ["t1"]
     await here.store.write(
-        lambda connection: write_off(connection, ACCOUNT, "t1", reason="paid by hand", by="ada", now_ms=clock_ms())
+        lambda connection: write_off(connection, ACCOUNT, "t1", reason="paid by hand", by=ADA, now_ms=clock_ms())
     )
     assert (await here.run_again(D16)).total_net == 0
     assert await owed(here, "2026-12-31") == []

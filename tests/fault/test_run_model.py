@@ -33,7 +33,7 @@ from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.store.upkeep import prune
 from paykit_settle.store.write_offs import write_off
-from tests.fault.stage import ACCOUNT, LIST, SETTLEMENTS, Clock, Host, wire_row
+from tests.fault.stage import ACCOUNT, ADA, LIST, SETTLEMENTS, Clock, Host, wire_row
 
 EPISODES = 10
 STEPS = 120
@@ -290,7 +290,7 @@ class Model:
         if pending:
             identity = self.dice.choice(pending)
             await self.here.store.write(
-                lambda connection: write_off(connection, ACCOUNT, identity, reason="r", by="m", now_ms=clock_ms())
+                lambda connection: write_off(connection, ACCOUNT, identity, reason="r", by=ADA, now_ms=clock_ms())
             )
             self.rows[identity].written_off = True
 

@@ -47,7 +47,7 @@ from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.store.upkeep import prune, resolve
 from tests.fault.silence import unanswered
-from tests.fault.stage import ACCOUNT, DAY, LIST, a_processor, host, refuse, scripted, wire_row
+from tests.fault.stage import ACCOUNT, ADA, DAY, LIST, a_processor, host, refuse, scripted, wire_row
 
 D16 = "2026-01-16"
 
@@ -176,7 +176,7 @@ async def test_unknown_run_of_a_dead_owner_can_be_resolved_and_that_of_a_live_on
                     run,
                     settlement_id="setl_0001",
                     reason="looked it up",
-                    decided_by="ada",
+                    by=ADA,
                     now_ms=clock_ms(),
                     is_alive=lambda _name: alive,
                 )

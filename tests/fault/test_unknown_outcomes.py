@@ -30,6 +30,7 @@ from paykit_settle.store.upkeep import resolve
 from tests.fault.silence import unanswered
 from tests.fault.stage import (
     ACCOUNT,
+    ADA,
     DAY,
     LIST,
     NO_LOOK_UP,
@@ -501,7 +502,7 @@ async def decide(here: Host, *, settlement_id: str | None) -> State:
             run,
             settlement_id=settlement_id,
             reason="a look at the books",
-            decided_by="ada",
+            by=ADA,
             now_ms=clock_ms(),
             is_alive=lambda _name: False,
         )

@@ -6,6 +6,7 @@ The rows are entered as a run enters them; what runs read of earlier days is tes
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date as Date
@@ -19,6 +20,7 @@ import pytest
 from fake_processor import FakeProcessor
 from paykit_settle import recheck as rechecking
 from paykit_settle.cli import main
+from paykit_settle.person import this_user
 from paykit_settle.recheck import RecheckedDay
 from paykit_settle.store.differences import Seen, corrections_for, note_differences, take_corrections
 from paykit_settle.store.packing import pack_ids
@@ -181,7 +183,7 @@ def test_settled_difference_is_taken_by_the_next_run_of_a_later_date_once(cli: C
     fake.state.update_transaction(ACCOUNT, "t1", amount=1200, fee=36, net=1164)
     done = differences(cli, "--settle", "t1", "--by", "ada")
     assert (done.code, "t1                   changed   to be settled\n" in done.out) == (0, True)
-    assert "said ada" in done.out
+    assert f"said ada ({this_user()})" in done.out
 
     totals = [
         cli("run", "--account", ACCOUNT, "--date", day, "--json").json[0]["total_net"]
@@ -220,7 +222,7 @@ def test_dismissed_difference_stays_dismissed_until_the_row_changes_again(cli: C
     assert differences(cli, "--dismiss", "t1").code == 2
     done = differences(cli, "--dismiss", "t1", "--reason", "agreed by phone", "--by", "ada")
     assert (done.code, done.out) == (0, "no open differences\n")
-    assert "said ada: agreed by phone" in differences(cli, "--all").out
+    assert f"said ada ({this_user()}): agreed by phone" in differences(cli, "--all").out
     note(fake, seen(now=CHANGED), seen(now={**CHANGED, "created": 1}))
     assert states(cli) == [("t1/1", "dismissed")]
     note(fake, seen(now=wire_row("t1", 1300)))
@@ -234,7 +236,7 @@ def test_dismissal_can_be_taken_back_and_so_can_a_settlement_that_no_run_has(cli
     for words in (("--settle", "t1"), ("--dismiss", "t1"), ("--settle", "t1")):
         assert differences(cli, *words, *why).code == 0
     assert states(cli) == [("t1/1", "superseded"), ("t1/2", "dismissed"), ("t1/3", "to_settle")]
-    assert "it was to be settled, said ada" in differences(cli, "--all").out
+    assert f"it was to be settled, said ada ({this_user()})" in differences(cli, "--all").out
     assert differences(cli, "--settle", "t1", *why).code == 2  # as it is already
 
 
@@ -332,15 +334,19 @@ def test_blank_and_unprintable_names_and_reasons_are_refused(
     assert states(cli) == [("t1/1", "open")]
 
 
-def test_user_without_a_name_is_asked_for_one(cli: Cli, fake: FakeProcessor, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> str:
+def test_name_that_is_given_stands_beside_the_users_and_not_in_its_place(
+    cli: Cli, fake: FakeProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(_number: int) -> None:
         raise KeyError("uid not found")
 
     note(fake, seen(now=CHANGED))
-    monkeypatch.setattr("getpass.getuser", nobody)
-    refused = differences(cli, "--settle", "t1")
-    assert (refused.code, "say who decides with --by" in refused.err) == (2, True)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
     assert differences(cli, "--settle", "t1", "--by", "ﺁﺩﺍ\u200cnö").code == 0
+    changed = cli("changes", "--account", ACCOUNT, "--json").json[0]
+    assert changed["what"] == "settle difference"
+    assert (changed["principal"], changed["channel"]) == (f"uid {os.getuid()}", "cli")
+    assert changed["detail"] == "(says ﺁﺩﺍ\u200cnö)"
 
 
 # What runs see.
@@ -398,9 +404,10 @@ def test_write_offs_are_listed_with_who_when_and_why_and_what_became_of_them(cli
     assert write_off(cli, "p1").code == 0
     listed = cli("outstanding", "--written-off").out
     assert listed.startswith(f"2026-01-15  p1                   charge               $0.70  {ACCOUNT}\n    20")
-    assert "UTC, ada: lost\n" in listed
+    assert f"UTC, ada ({this_user()}): lost\n" in listed
     (told,) = cli("outstanding", "--written-off", "--account", ACCOUNT, "--json").json
-    assert (told["id"], told["net"], told["written_off_by"], told["reason"]) == ("p1", 70, "ada", "lost")
+    assert (told["id"], told["net"], told["reason"]) == ("p1", 70, "lost")
+    assert told["written_off_by"] == f"ada ({this_user()})"
     assert told["available_in_run"] is None
     assert cli("outstanding", "--written-off", "--account", "another", "--json").json == []
     in_database(fake, lambda here: here.change("UPDATE outstanding SET available_run = 1"))

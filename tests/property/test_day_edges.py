@@ -94,6 +94,7 @@ def asked(day: date, zone: str | None) -> ClaimRequest:
         rates_given=None,
         owner="test",
         requested_by="test",
+        principal="ada",
         pull_age_max_ms=3_600_000,
         now=datetime(2026, 6, 1, tzinfo=UTC),
         grace=timedelta(0),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from paykit_settle.corrections import Correction, content_of, corrected, correction_groups, decode_row, is_counted
 from paykit_settle.errors import InvalidRequest, RunNotFound
 from paykit_settle.money import ScaleProfile
+from paykit_settle.person import Person
 from paykit_settle.store.database import connect
 from paykit_settle.store.decisions import dismiss_difference, settle_difference
 from paykit_settle.store.differences import (
@@ -143,7 +144,7 @@ class Story:
             self.freeze(self.freed.pop())
 
     def decide(self, name: str) -> None:
-        who = {"by": "ada", "reason": "seen", "now_ms": self.now_ms}
+        who = {"by": Person(principal="ada"), "reason": "seen", "now_ms": self.now_ms}
         try:
             if name == "settle":
                 settle_difference(self.connection, ACCOUNT, ROW, scale=SCALE, **who)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "paykit_settle"
 # Lowest first; a module imports only from ranks below its own. Modules that share a rank do not know each other,
 # unless the later of the two is listed in WITHIN_RANK.
 RANKS = [
-    ["faults", "version"],
+    ["faults", "version", "person"],
     ["errors"],
     ["money", "strict_json", "window"],
     ["rates", "transaction_types", "endpoint", "body_reader", "retry", "run_request", "days", "sending", "budget"],
@@ -45,7 +45,7 @@ RANKS = [
     ["cli_settling"],
     ["run_routes", "ledger_routes", "cli_runs", "cli_ledger"],
     ["service", "cli_upkeep", "cli_listing"],
-    ["cli_differences"],
+    ["cli_differences", "cli_changes"],
     ["cli"],
     ["__main__", "__init__"],
 ]
@@ -79,7 +79,16 @@ OWNERS = {
         "earlier_days",
     },
     "sqlite3": {"transfers"},
-    "cyclopts": {"cli", "cli_runs", "cli_listing", "cli_upkeep", "cli_ledger", "cli_options", "cli_differences"},
+    "cyclopts": {
+        "cli",
+        "cli_runs",
+        "cli_listing",
+        "cli_upkeep",
+        "cli_ledger",
+        "cli_options",
+        "cli_differences",
+        "cli_changes",
+    },
     "rich": {"terminal", "cli_output", "pull_display"},
     "fake_processor": {"cli"},
     "tomllib": {"config"},

@@ -33,6 +33,7 @@ def wanted(owner: str) -> ClaimRequest:
         rates_given=None,
         owner=owner,
         requested_by="test",
+        principal="ada",
         pull_age_max_ms=3_600_000,
         now=datetime(2026, 6, 1, tzinfo=UTC),
         grace=timedelta(0),

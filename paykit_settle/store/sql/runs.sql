@@ -4,11 +4,13 @@
 runs.id AS number, runs.account, runs.date, runs.tenant, runs.state, runs.settlement_currency, runs.zone,
     runs.window_start_s, runs.window_end_s, runs.attempt, runs.pull, runs.pull_started_at_ms, runs.owner,
     runs.requested_by, runs.settlement_id, runs.error_code, runs.error_detail, runs.created_at_ms, runs.changed_at_ms,
-    runs.processor_url, runs.key_mode, runs.terms, runs.rates_given, runs.indexed_pull
+    runs.processor_url, runs.key_mode, runs.terms, runs.rates_given, runs.indexed_pull,
+    runs.retry_at_ms, runs.tries, runs.needs_person, runs.attention, runs.covers, runs.principal
 
 -- part: attempt_columns
 number, pull, idempotency_key, body, body_sha256, settlement, rates_body, scales, evidence_sha256, program,
-    frozen_at_ms, sent_at_ms, ended_at_ms, outcome, detail, settlement_id, status
+    frozen_at_ms, sent_at_ms, ended_at_ms, outcome, detail, settlement_id, status, key_spent_at_ms, first_empty_at_ms,
+    refusal, taken
 
 -- part: page_columns
 period, number, window, cursor, last_id, row_count, has_more, window_start_s, window_end_s, asked_start_s, asked_end_s,
@@ -24,18 +26,22 @@ SELECT {run_columns} FROM runs WHERE id = :number;
 SELECT {run_columns} FROM runs WHERE settlement_id = :settlement_id ORDER BY id DESC;
 
 -- name: insert_run
-INSERT INTO runs (account, date, tenant, state, settlement_currency, zone, window_start_s, window_end_s, attempt, pull,
-                  pull_started_at_ms, owner, requested_by, created_at_ms, changed_at_ms, processor_url, key_mode, terms,
-                  rates_given)
-VALUES (:account, :date, :tenant, 'pulling', :settlement_currency, :zone, :window_start_s, :window_end_s, 1, 1,
-        :now_ms, :owner, :requested_by, :now_ms, :now_ms, :processor_url, :key_mode, :terms, :rates_given);
+-- Its number was never given before, also where the newest run was forgotten.
+INSERT INTO runs (id, account, date, tenant, state, settlement_currency, zone, window_start_s, window_end_s, attempt,
+                  pull, pull_started_at_ms, owner, requested_by, principal, created_at_ms, changed_at_ms, processor_url,
+                  key_mode, terms, rates_given)
+SELECT max(coalesce((SELECT max(id) FROM runs), 0), coalesce((SELECT max(number) FROM forgotten_runs), 0)) + 1,
+       :account, :date, :tenant, 'pulling',
+       :settlement_currency, :zone, :window_start_s, :window_end_s, 1, 1, :now_ms, :owner, :requested_by, :principal,
+       :now_ms, :now_ms, :processor_url, :key_mode, :terms, :rates_given;
 
 -- name: claim_run
 -- Takes a run over, from the state and owner that were read in this very transaction.
 UPDATE runs
 SET owner = :owner, state = :state, settlement_currency = :settlement_currency, tenant = :tenant, zone = :zone,
     window_start_s = :window_start_s, window_end_s = :window_end_s, attempt = :attempt, pull = :pull,
-    pull_started_at_ms = :pull_started_at_ms, requested_by = :requested_by, changed_at_ms = :now_ms,
+    pull_started_at_ms = :pull_started_at_ms, requested_by = :requested_by, principal = :principal,
+    changed_at_ms = :now_ms,
     processor_url = :processor_url, key_mode = :key_mode, terms = :terms, rates_given = :rates_given,
     error_code = NULL, error_detail = NULL
 WHERE id = :number;

@@ -27,6 +27,13 @@ CREATE TABLE runs (
     terms TEXT,
     rates_given BLOB,
     indexed_pull INTEGER,
+    retry_at_ms INTEGER,
+    tries INTEGER NOT NULL DEFAULT 0,
+    needs_person INTEGER NOT NULL DEFAULT 0
+    CONSTRAINT runs_needs_person CHECK (needs_person IN (0, 1)),
+    attention TEXT,
+    covers TEXT CONSTRAINT runs_covers CHECK (covers IN ('all', 'none', 'listed')),
+    principal TEXT,
     CONSTRAINT runs_key UNIQUE (account, date)
 ) STRICT;
 
@@ -53,6 +60,10 @@ CREATE TABLE attempts (
     detail            TEXT,
     settlement_id     TEXT,
     status            TEXT,
+    key_spent_at_ms INTEGER,
+    first_empty_at_ms INTEGER,
+    refusal TEXT,
+    taken TEXT CONSTRAINT attempts_taken CHECK (taken IN ('itemised', 'total only')),
     CONSTRAINT attempts_key PRIMARY KEY (run, number)
 ) STRICT;
 
@@ -258,3 +269,43 @@ CREATE TABLE empty_lookups (
     asked_at_ms INTEGER NOT NULL,
     CONSTRAINT empty_lookups_key PRIMARY KEY (account, date)
 ) STRICT, WITHOUT ROWID;
+
+-- The rows that a settlement which is not ours holds, where a person listed them.
+CREATE TABLE covered_rows (
+    run            INTEGER NOT NULL CONSTRAINT covered_rows_run REFERENCES runs (id),
+    transaction_id TEXT    NOT NULL,
+    CONSTRAINT covered_rows_key PRIMARY KEY (run, transaction_id)
+) STRICT, WITHOUT ROWID;
+
+-- A processor that has answered a look-up of settlements: when it did so last.
+CREATE TABLE processors (
+    url              TEXT    NOT NULL,
+    key_mode         TEXT    NOT NULL,
+    listed_at_ms     INTEGER NOT NULL,
+    CONSTRAINT processors_key PRIMARY KEY (url, key_mode)
+) STRICT;
+
+-- The numbers of runs that were forgotten: they are never given again.
+CREATE TABLE forgotten_runs (
+    number INTEGER PRIMARY KEY
+) STRICT;
+
+-- What happened to runs and what people did, in the same commit as the thing itself. Nothing here is ever changed.
+CREATE TABLE changes (
+    number    INTEGER PRIMARY KEY,
+    at_ms     INTEGER NOT NULL,
+    channel   TEXT    NOT NULL,
+    principal TEXT    NOT NULL,
+    account   TEXT    NOT NULL,
+    what      TEXT    NOT NULL,
+    subject   TEXT    NOT NULL,
+    detail    TEXT    NOT NULL
+) STRICT;
+
+CREATE INDEX changes_account ON changes (account);
+
+CREATE TRIGGER changes_stay BEFORE UPDATE ON changes
+BEGIN SELECT raise(ABORT, 'changes are never changed'); END;
+
+CREATE TRIGGER changes_are_kept BEFORE DELETE ON changes
+BEGIN SELECT raise(ABORT, 'changes are never deleted'); END;
