@@ -9,6 +9,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import chain
+
+import msgspec
 
 from paykit_settle.endpoint import is_header_safe
 from paykit_settle.errors import InvalidJson, InvalidRequest, SettleError
@@ -141,19 +144,70 @@ def _name_in(answer: Mapping[str, object], member: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSettlement:
-    """A settlement as the processor has it: `members` as it shows them."""
+    """A settlement as the processor has it: `members` as it shows them, `received` the bytes that it sent of it."""
 
     id: str
     status: str
     members: Mapping[str, object]
+    received: bytes = b""
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key that it says it came under; None where it says none."""
+        key = self.members.get("idempotency_key")
+        return key if isinstance(key, str) else None
 
     def has_body(self, body: bytes) -> bool:
-        """Whether it is the settlement of that body: by the digest of the bytes it received, where it tells one."""
-        digest = self.members.get("body_sha256")
-        if isinstance(digest, str):
-            return digest == hashlib.sha256(body).hexdigest()
-        sent = decode_object(body)
-        return all(self.members.get(name) == value for name, value in sent.items())
+        """Whether it is the settlement of that body: all that was sent is there, with that value.
+
+        Lines are matched by currency and period; it may have more members. Where it tells the digest of the bytes that
+        it received, and that is the body's, it is.
+        """
+        if self.members.get("body_sha256") == hashlib.sha256(body).hexdigest():
+            return True
+        return _has_all(decode_object(body), self.members)
+
+    def is_of(self, body: bytes, key: str) -> bool:
+        """Whether it is the settlement of that body, sent under that key: by the key, only its amounts must be."""
+        if self.has_body(body):
+            return True
+        return self.idempotency_key == key and _amounts_in(decode_object(body)) == _amounts_in(self.members)
+
+
+def _has_all(sent: Mapping[str, object], shown: Mapping[str, object]) -> bool:
+    for name, value in sent.items():
+        there = shown.get(name)
+        if isinstance(value, list):
+            if not isinstance(there, list) or not _has_lines(value, there):
+                return False
+        elif type(there) is not type(value) or there != value:  # JSON's true is no 1
+            return False
+    return True
+
+
+def _has_lines(sent: list[object], shown: list[object]) -> bool:
+    """Whether two lists hold the same lines, in any order; a line is a currency, or one of an earlier period."""
+    lines = {_line_key(line): line for line in shown if isinstance(line, dict)}
+    if not len(lines) == len(shown) == len(sent):
+        return False
+    return all(
+        isinstance(line, dict) and _line_key(line) in lines and _has_all(line, lines[_line_key(line)]) for line in sent
+    )
+
+
+def _line_key(line: Mapping[str, object]) -> tuple[str, str]:
+    return repr(line.get("currency")), repr(line.get("period"))
+
+
+def _amounts_in(members: Mapping[str, object]) -> list[object] | None:
+    """The total and the amounts of the lines, whatever else is said of them; None where one is no amount."""
+    total, lines = members.get("total_net"), members.get("lines")
+    if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
+        return None
+    amounts = [[line.get(name) for name in (*_LINE_AMOUNTS, "net_settlement")] for line in lines]
+    if not all(type(each) is int for each in [total, *chain.from_iterable(amounts)]):
+        return None
+    return [total, *sorted(amounts)]
 
 
 class SettlementList:
@@ -180,7 +234,11 @@ class SettlementList:
         entries, has_more = answer.get("data"), answer.get("has_more")
         if not isinstance(entries, list) or type(has_more) is not bool:
             raise ValueError("settlements: expected a list, with data and has_more")
-        page = [_found_settlement(entry) for entry in entries]
+        try:
+            received = msgspec.json.decode(body, type=_ReceivedPage).data
+        except msgspec.DecodeError as error:
+            raise ValueError(f"settlements: {error}") from None
+        page = [_found_settlement(entry, bytes(raw)) for entry, raw in zip(entries, received, strict=True)]
         new = {each.id: each for each in page if each.id not in self._entries}
         if has_more and not new:
             raise ValueError("settlements: more are promised, and none come")
@@ -199,10 +257,16 @@ class SettlementList:
         return is_other_day or (isinstance(account, str) and account != self._account)
 
 
-def _found_settlement(entry: object) -> FoundSettlement:
+class _ReceivedPage(msgspec.Struct):
+    """The entries of a page as they came."""
+
+    data: list[msgspec.Raw]
+
+
+def _found_settlement(entry: object, received: bytes) -> FoundSettlement:
     if not isinstance(entry, dict):
         raise ValueError(f"settlements: an entry must be an object, got {json_type(entry)}")
-    return FoundSettlement(id=_name_in(entry, "id"), status=_name_in(entry, "status"), members=entry)
+    return FoundSettlement(id=_name_in(entry, "id"), status=_name_in(entry, "status"), members=entry, received=received)
 
 
 def decode_object(body: bytes) -> dict[str, object]:

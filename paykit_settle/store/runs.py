@@ -121,8 +121,13 @@ def move(
     settlement_id: str | None = None,
     error: tuple[str, str] | None = None,
     release: bool = False,
+    retry_at_ms: int | None = None,
+    needs_person: bool = False,
 ) -> Run:
-    """The run after the event; `RunInProgress` if another owner has taken it since, and then nothing changes."""
+    """The run after the event; `RunInProgress` if another owner has taken it since, and then nothing changes.
+
+    A claim that is given back (`release`) says when it may be tried again, or that only a person can go on.
+    """
     code, detail = error or (None, None)
     state = next_state(run.state, event)
     moved = change(
@@ -134,6 +139,8 @@ def move(
         error_detail=detail,
         now_ms=now_ms,
         release=int(release),
+        retry_at_ms=retry_at_ms,
+        needs_person=int(needs_person),
         number=run.number,
         owner=run.owner,
         state_before=run.state,

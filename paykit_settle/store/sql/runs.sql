@@ -43,14 +43,15 @@ SET owner = :owner, state = :state, settlement_currency = :settlement_currency, 
     pull_started_at_ms = :pull_started_at_ms, requested_by = :requested_by, principal = :principal,
     changed_at_ms = :now_ms,
     processor_url = :processor_url, key_mode = :key_mode, terms = :terms, rates_given = :rates_given,
-    error_code = NULL, error_detail = NULL
+    retry_at_ms = NULL, needs_person = 0, error_code = NULL, error_detail = NULL
 WHERE id = :number;
 
 -- name: move_run
 -- Every change of state is conditional on the owner and the state that the caller believes in.
 UPDATE runs
 SET state = :state, settlement_id = coalesce(:settlement_id, settlement_id), error_code = :error_code,
-    error_detail = :error_detail, changed_at_ms = :now_ms, owner = CASE WHEN :release THEN NULL ELSE owner END
+    error_detail = :error_detail, changed_at_ms = :now_ms, owner = CASE WHEN :release THEN NULL ELSE owner END,
+    retry_at_ms = :retry_at_ms, needs_person = :needs_person
 WHERE id = :number AND owner = :owner AND state = :state_before;
 
 -- name: resolve_run
