@@ -7,7 +7,7 @@ their sum, and a `verify` that passes for every posted run, against the processo
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from paykit_settle.run_request import make_run_request
 from paykit_settle.runner import Runner
 from paykit_settle.store.history import History, find_run, list_runs, read_history
 from paykit_settle.store.runs import Run, run_by_day
-from paykit_settle.store.store import Store
+from paykit_settle.store.store import Store, clock_ms
 
 ACCOUNT = "acct_123"
 DAY = "2026-01-15"
@@ -175,6 +175,7 @@ class Host:
     store: Store
     runner: Runner
     clock: "Clock"
+    ticks: "Ticks" = field(default_factory=lambda: Ticks())
     processor_moved: bool = False
     """Whether this host's processor may have another address than the account's had so far."""
 
@@ -242,6 +243,19 @@ class Host:
         return await self.store.read(lambda connection: _balance(connection, currency))
 
 
+class Ticks:
+    """The clock by which keys and absences age: the machine's, and what a test lets pass."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+
+    def __call__(self) -> int:
+        return clock_ms() + self._ahead_ms
+
+    def advance(self, seconds: int) -> None:
+        self._ahead_ms += seconds * 1000
+
+
 class Clock:
     """A host's clock: the evening after the newest day that its database knows, or that it was asked for."""
 
@@ -285,7 +299,7 @@ async def host(
     `processor_moved` lets it go on where another host began, with the fake at another port since.
     """
     store = Store(database)
-    clock = Clock(store.submit(_newest_day).result())
+    clock, ticks = Clock(store.submit(_newest_day).result()), Ticks()
     try:
         async with ProcessorClient(url, policy=policy) as client:
             runner = Runner(
@@ -296,9 +310,12 @@ async def host(
                 tenants=tenants,
                 at_step=at_step,
                 now=lambda: clock.now,
+                now_ms=ticks,
             )
             try:
-                yield Host(client=client, store=store, runner=runner, clock=clock, processor_moved=processor_moved)
+                yield Host(
+                    client=client, store=store, runner=runner, clock=clock, ticks=ticks, processor_moved=processor_moved
+                )
             finally:
                 await runner.close()
     finally:
