@@ -188,6 +188,7 @@ class Host:
         zone: str | None = None,
         zone_changed: bool = False,
         new_terms: bool = False,
+        after_restore_checked: bool = False,
     ) -> PostedSettlement:
         wanted = make_run_request(ACCOUNT, day, currency)
         self.clock.pass_day(wanted.date)
@@ -198,6 +199,7 @@ class Host:
             zone_changed=zone_changed,
             processor_moved=self.processor_moved,
             new_terms=new_terms,
+            after_restore_checked=after_restore_checked,
         )
         return await self.runner.run_as(wanted, asked)
 
