@@ -96,7 +96,7 @@ OWNERS = {
 READS_ENVIRONMENT = {"config", "cli_options"}
 
 FILE_LINES_MAX = 305
-FILE_LINES_MAX_OF = {"errors.py": 335}  # a catalogue: one short class for each code, drawn as one tree
+FILE_LINES_MAX_OF = {"errors.py": 345}  # a catalogue: one short class for each code, drawn as one tree
 FUNCTION_LINES_MAX = 60
 
 
