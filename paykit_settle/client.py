@@ -20,6 +20,7 @@ from paykit_settle.budget import RequestBudget
 from paykit_settle.endpoint import ProcessorIdentity, check_api_key, check_base_url, identity_of
 from paykit_settle.errors import ProcessorError
 from paykit_settle.faults import Exchange
+from paykit_settle.found_settlements import FoundSettlement, SettlementList
 from paykit_settle.httpx_sender import HttpxSender, error_of_transport, open_http
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.page_shape import AlikeRows
@@ -38,8 +39,6 @@ from paykit_settle.sending import RawAnswer, Sender, Unreachable
 from paykit_settle.version import __version__
 from paykit_settle.window import Window
 from paykit_settle.wire import (
-    FoundSettlement,
-    SettlementList,
     decode_created,
     decode_object,
     decode_rates,

@@ -11,12 +11,12 @@ from functools import partial
 
 from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import ProcessorError
+from paykit_settle.found_settlements import FoundSettlement
 from paykit_settle.missing_days import EMPTY_KEPT_HOURS, LOOKUPS_MAX, is_long_over, missing_days, too_far_back
 from paykit_settle.store.lookups import days_known, keep_empty
 from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store
 from paykit_settle.window import load_zone, yesterday
-from paykit_settle.wire import FoundSettlement
 
 IDS_NAMED_MAX = 3
 

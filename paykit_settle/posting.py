@@ -20,11 +20,12 @@ from paykit_settle.errors import (
     StoreBusy,
     StoreFull,
 )
+from paykit_settle.found_settlements import FoundSettlement
 from paykit_settle.lifecycle import Event, Step
 from paykit_settle.store.freezing import book_attempt, end_attempt, mark_sent, next_attempt
 from paykit_settle.store.runs import Attempt, Run, current_attempt, move, run_by_number
 from paykit_settle.store.store import Store, clock_ms
-from paykit_settle.wire import FoundSettlement, settlement_key
+from paykit_settle.wire import settlement_key
 
 ATTEMPTS_PER_RUN_MAX = 3
 BOOKINGS_MAX = 5

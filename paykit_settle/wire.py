@@ -16,12 +16,9 @@ from paykit_settle.models import Settlement
 from paykit_settle.money import ScaleProfile
 from paykit_settle.rates import Rates
 from paykit_settle.strict_json import json_type, loads
-from paykit_settle.window import parse_date
 
 IDEMPOTENCY_KEY_LENGTH_MAX = 255
 NAME_LENGTH_MAX = 255
-SETTLEMENT_PAGES_MAX = 100
-"""Pages of one look-up: a day has one settlement, but a processor that does not filter lists them all."""
 
 
 def decode_rates(body: bytes) -> Rates:
@@ -77,7 +74,7 @@ def settlement_payload(settlement: Settlement, scale: ScaleProfile) -> dict[str,
         "lines": [
             {
                 "currency": line.currency,
-                **{name: scale.to_wire(getattr(line, name), line.currency) for name in _LINE_AMOUNTS},
+                **{name: scale.to_wire(getattr(line, name), line.currency) for name in LINE_AMOUNTS},
                 "net_settlement": scale.to_wire(line.net_settlement, target),
                 **({"period": line.period.isoformat()} if line.period else {}),
             }
@@ -87,7 +84,7 @@ def settlement_payload(settlement: Settlement, scale: ScaleProfile) -> dict[str,
     }
 
 
-_LINE_AMOUNTS = ("charged", "refunded", "fees", "net")
+LINE_AMOUNTS = ("charged", "refunded", "fees", "net")
 
 
 def encode_body(payload: object) -> bytes:
@@ -128,81 +125,16 @@ def check_idempotency_key(key: str) -> str:
 def decode_created(body: bytes) -> tuple[str, str]:
     """`(id, status)` of a settlement the processor accepted."""
     answer = decode_object(body)
-    return _name_in(answer, "id"), _name_in(answer, "status")
+    return name_in(answer, "id"), name_in(answer, "status")
 
 
-def _name_in(answer: Mapping[str, object], member: str) -> str:
+def name_in(answer: Mapping[str, object], member: str) -> str:
+    """An id or a status of an answer; `ValueError` when it is empty, too long, or holds what no terminal should see."""
     value = answer.get(member)
     if type(value) is not str or not value.isprintable() or not 1 <= len(value) <= NAME_LENGTH_MAX:
         what = f"printable text of 1 to {NAME_LENGTH_MAX} characters, got {json_type(value)}"
         raise ValueError(f"settlement answer: {member} must be {what}")
     return value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundSettlement:
-    """A settlement as the processor has it: `members` as it shows them."""
-
-    id: str
-    status: str
-    members: Mapping[str, object]
-
-    def has_body(self, body: bytes) -> bool:
-        """Whether it is the settlement of that body: by the digest of the bytes it received, where it tells one."""
-        digest = self.members.get("body_sha256")
-        if isinstance(digest, str):
-            return digest == hashlib.sha256(body).hexdigest()
-        sent = decode_object(body)
-        return all(self.members.get(name) == value for name, value in sent.items())
-
-
-class SettlementList:
-    """The settlements of one account and day, read from a list's pages; the list is whole once `read` gives None.
-
-    Entries of another account or day are dropped, for a processor that does not filter; one that does not say which it
-    belongs to counts. An entry that comes again counts once.
-    """
-
-    def __init__(self, account: str, day: date) -> None:
-        self._account = account
-        self._day = day
-        self._entries: dict[str, FoundSettlement] = {}
-        self.page_count = 0
-
-    @property
-    def found(self) -> list[FoundSettlement]:
-        """What was read so far, in the processor's order."""
-        return [each for each in self._entries.values() if not self._is_of_another(each.members)]
-
-    def read(self, body: bytes) -> str | None:
-        """Take one page in and return the cursor of the next; `ValueError` for a page that leads nowhere."""
-        answer = decode_object(body)
-        entries, has_more = answer.get("data"), answer.get("has_more")
-        if not isinstance(entries, list) or type(has_more) is not bool:
-            raise ValueError("settlements: expected a list, with data and has_more")
-        page = [_found_settlement(entry) for entry in entries]
-        new = {each.id: each for each in page if each.id not in self._entries}
-        if has_more and not new:
-            raise ValueError("settlements: more are promised, and none come")
-        if has_more and self.page_count + 1 >= SETTLEMENT_PAGES_MAX:
-            raise ValueError(f"settlements: the list of one day has more than {SETTLEMENT_PAGES_MAX} pages")
-        self._entries |= new
-        self.page_count += 1
-        return page[-1].id if has_more else None
-
-    def _is_of_another(self, members: Mapping[str, object]) -> bool:
-        account, day = members.get("account"), members.get("date")
-        try:
-            is_other_day = parse_date(day) != self._day
-        except ValueError:
-            is_other_day = False  # not a day as we write it: nothing is known from it
-        return is_other_day or (isinstance(account, str) and account != self._account)
-
-
-def _found_settlement(entry: object) -> FoundSettlement:
-    if not isinstance(entry, dict):
-        raise ValueError(f"settlements: an entry must be an object, got {json_type(entry)}")
-    return FoundSettlement(id=_name_in(entry, "id"), status=_name_in(entry, "status"), members=entry)
 
 
 def decode_object(body: bytes) -> dict[str, object]:

@@ -26,7 +26,7 @@ RANKS = [
     ["accumulator", "page_shape", "paging", "corrections", "verify_rows", "relisted_day", "notes_text"],
     ["page_slots"],
     ["settlement", "journal", "wire", "page_wire", "report", "terminal", "verify", "http_json"],
-    ["booking", "answers", "processor_request", "ledger_requests"],
+    ["booking", "found_settlements", "answers", "processor_request", "ledger_requests"],
     ["asking", "httpx_sender"],
     ["client"],
     ["store"],
@@ -55,7 +55,7 @@ PURE = {
     "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
     "verify", "verify_pages", "verify_rows", "verify_corrections", "ledger_requests", "booking", "accumulator",
     "page_shape", "paging", "corrections", "missing_days", "id_hashes", "row_faults", "relisted_day", "notes_text",
-    "terms", "day_edges",
+    "terms", "day_edges", "found_settlements",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.

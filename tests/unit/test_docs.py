@@ -16,6 +16,7 @@ from paykit_settle import (
     client,
     days,
     errors,
+    found_settlements,
     http_json,
     journal,
     ledger_requests,
@@ -37,7 +38,7 @@ DOCS = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").
 LIMITS = [
     (money, "AMOUNT_MAX"),
     (wire, "IDEMPOTENCY_KEY_LENGTH_MAX"),
-    (wire, "SETTLEMENT_PAGES_MAX"),
+    (found_settlements, "SETTLEMENT_PAGES_MAX"),
     (missing_days, "LOOKUPS_MAX"),
     (missing_days, "EMPTY_KEPT_HOURS"),
     (missing_days, "SURELY_EMPTY_DAYS"),

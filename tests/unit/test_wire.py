@@ -4,7 +4,6 @@ Without these a rate would lose its digits, an answer without an id would pass f
 write one settlement under two keys.
 """
 
-import hashlib
 import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -18,9 +17,6 @@ from paykit_settle.rates import Rates
 from paykit_settle.settlement import roll_up
 from paykit_settle.wire import (
     IDEMPOTENCY_KEY_LENGTH_MAX,
-    SETTLEMENT_PAGES_MAX,
-    FoundSettlement,
-    SettlementList,
     check_idempotency_key,
     decode_created,
     decode_error,
@@ -198,96 +194,3 @@ def test_error_object_is_read() -> None:
 def test_answer_that_explains_nothing_gives_empty_texts(body: bytes) -> None:
     said = decode_error(body)
     assert (said.type, said.code, said.message) == ("", "", "")
-
-
-SENT = b'{"account":"a","date":"2026-01-15","total_net":5}'
-
-
-def test_found_settlement_is_ours_by_the_digest_of_its_bytes() -> None:
-    digest = hashlib.sha256(SENT).hexdigest()
-    settlements = SettlementList("a", date(2026, 1, 15))
-    body = b'{"data":[{"id":"setl_1","status":"created","body_sha256":"%s"}],"has_more":false}' % digest.encode()
-    assert settlements.read(body) is None
-    (found,) = settlements.found
-    assert (found.id, found.status, found.has_body(SENT), found.has_body(SENT + b" ")) == (
-        "setl_1",
-        "created",
-        True,
-        False,
-    )
-
-
-def test_found_settlement_without_a_digest_is_ours_by_its_members() -> None:
-    members = {"id": "setl_1", "account": "a", "date": "2026-01-15", "total_net": 5, "more": 1}
-    assert FoundSettlement(id="setl_1", status="created", members=members).has_body(SENT)
-    assert not FoundSettlement(id="setl_1", status="created", members=members | {"total_net": 6}).has_body(SENT)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"[]",
-        b'{"data":{},"has_more":false}',
-        b'{"data":[]}',
-        b'{"data":[],"has_more":true}',
-        b'{"data":[1],"has_more":false}',
-        b'{"data":[{"id":1,"status":"created"}],"has_more":false}',
-        b'{"data":[{"id":"setl_1"}],"has_more":false}',
-        b'{"data":[{"id":"","status":"created"}],"has_more":false}',
-        b'{"data":[{"id":"setl_1","status":"cre\\nated"}],"has_more":false}',
-        b'{"data":[{"id":"%s","status":"created"}],"has_more":false}' % (b"x" * 256),
-        b'{"data":[],"has_more":"no"}',
-        b'{"data":[],"has_more":null}',
-    ],
-)
-def test_list_of_settlements_that_is_none_is_refused(body: bytes) -> None:
-    with pytest.raises(ValueError, match=r"object|settlement"):
-        SettlementList("a", date(2026, 1, 15)).read(body)
-
-
-def page_of(*entries: object, has_more: bool = False) -> bytes:
-    return json.dumps({"data": entries, "has_more": has_more}).encode()
-
-
-def entry(identity: str, **members: object) -> dict[str, object]:
-    return {"id": identity, "status": "created", **members}
-
-
-def test_settlements_of_all_pages_are_found_and_an_entry_that_comes_again_counts_once() -> None:
-    settlements = SettlementList("a", date(2026, 1, 15))
-    assert settlements.read(page_of(entry("s1"), entry("s2"), has_more=True)) == "s2"
-    assert settlements.read(page_of(entry("s2"), entry("s3"), has_more=True)) == "s3"
-    assert settlements.read(page_of()) is None
-    assert [each.id for each in settlements.found] == ["s1", "s2", "s3"]
-
-
-def test_list_of_settlements_that_leads_nowhere_is_refused() -> None:
-    settlements = SettlementList("a", date(2026, 1, 15))
-    settlements.read(page_of(entry("s1"), has_more=True))
-    with pytest.raises(ValueError, match="none come"):
-        settlements.read(page_of(entry("s1"), has_more=True))
-    endless = SettlementList("a", date(2026, 1, 15))
-    for number in range(SETTLEMENT_PAGES_MAX - 1):
-        endless.read(page_of(entry(f"s{number}"), has_more=True))
-    with pytest.raises(ValueError, match="more than 100 pages"):
-        endless.read(page_of(entry("more"), has_more=True))
-    assert endless.read(page_of(entry("last"))) is None
-
-
-@pytest.mark.parametrize(
-    ("members", "counts"),
-    [
-        ({"account": "a", "date": "2026-01-15"}, True),
-        ({"account": "b", "date": "2026-01-15"}, False),
-        ({"account": "a", "date": "2026-01-16"}, False),
-        ({"account": "b"}, False),
-        ({"date": "2026-01-14"}, False),
-        ({}, True),  # it does not say: it may be this day's
-        ({"account": None, "date": 5}, True),
-        ({"account": {"id": "a"}, "date": "2026-01-15T00:00:00Z"}, True),
-    ],
-)
-def test_settlement_of_another_account_or_day_is_dropped(members: dict[str, object], *, counts: bool) -> None:
-    settlements = SettlementList("a", date(2026, 1, 15))
-    settlements.read(page_of(entry("s1", **members)))
-    assert [each.id for each in settlements.found] == ["s1"] * counts
