@@ -46,8 +46,8 @@ from paykit_settle.faults import Exchange, FieldError, Problem
 class SettleError(Exception):
     """The root: `str()` is one sentence for a person, `code` is stable for machines.
 
-    `retryable` says whether the same request can succeed later without anybody changing anything. An error that leaves a
-    run unfinished may say when that can go on at the earliest, or that only a person can end it.
+    `retryable` says whether the same request can succeed later without anybody changing anything. An error that leaves
+    a run unfinished may say when it can go on at the earliest, or that only a person can end it.
     """
 
     code: ClassVar[str]

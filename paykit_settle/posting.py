@@ -21,7 +21,7 @@ from paykit_settle.errors import (
     StoreFull,
 )
 from paykit_settle.found_settlements import FoundSettlement
-from paykit_settle.lifecycle import Event, Step
+from paykit_settle.lifecycle import Event, State, Step
 from paykit_settle.store.freezing import book_attempt, end_attempt, mark_sent, next_attempt
 from paykit_settle.store.runs import Attempt, Run, current_attempt, move, run_by_number
 from paykit_settle.store.store import Store, clock_ms
@@ -127,6 +127,9 @@ class SettlementPoster:
         now_ms = self._now_ms()
 
         def book(connection: apsw.Connection) -> tuple[Run, Attempt]:
+            stored = run_by_number(connection, run.number)
+            if stored.state is State.POSTED and stored.settlement_id == settlement_id:
+                return stored, current_attempt(connection, stored)  # an earlier try was committed after all
             end_attempt(connection, run, "posted", now_ms=now_ms, settlement_id=settlement_id, status=status)
             book_attempt(connection, run, attempt, settlement_id=settlement_id, now_ms=now_ms)
             posted = move(connection, run, Event.ACCEPT, now_ms=now_ms, settlement_id=settlement_id, release=True)
@@ -136,10 +139,12 @@ class SettlementPoster:
             try:
                 posted = await self._store.write(book)
                 break
-            except (StoreBusy, StoreFull):
+            except (StoreBusy, StoreFull) as error:
                 if not left:
-                    raise
+                    raise _unbooked(error, settlement_id) from None
                 await asyncio.sleep(BOOKING_WAIT_S)
+            except SettleError as error:
+                raise _unbooked(error, settlement_id) from None
         self._at_step(Step.BOOKED)
         return posted
 
@@ -187,6 +192,11 @@ def _forgotten(run: Run) -> OutcomeUnknown:
         f"{run.id} was sent longer ago than the processor keeps a key, and it lists no settlements: a person has to "
         "find out and resolve it"
     )
+
+
+def _unbooked(error: SettleError, settlement_id: str) -> SettleError:
+    error.add_note(f"the processor has it as {settlement_id}; `paykit-settle resume` books it once that is possible")
+    return error
 
 
 def _lost(error: SettleError) -> SettleError:

@@ -1,4 +1,4 @@
-"""Unfinished runs that nobody is at work on: which of them are due, what the others wait for, how a claim is given back.
+"""Unfinished runs that nobody is at work on: which are due, what the others wait for, how a claim is given back.
 
 Whoever takes runs up by itself asks here, inside of its claim: of many who look at one file, one takes a run.
 """

@@ -73,6 +73,9 @@ SELECT {run_columns} FROM runs WHERE state IN ('pulling', 'frozen', 'unknown') O
 SELECT min(retry_at_ms) AS at_ms FROM runs
 WHERE state IN ('pulling', 'frozen', 'unknown') AND owner IS NULL AND NOT needs_person AND retry_at_ms > :now_ms;
 
+-- name: balance_of
+SELECT balance FROM accounts WHERE tenant = :tenant AND id = :account AND currency = :currency;
+
 -- name: unbooked_totals
 -- What is frozen for a tenant and a currency, and neither booked nor given up.
 SELECT json_extract(attempts.settlement, '$.total_net') AS total_net FROM runs
