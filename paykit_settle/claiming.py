@@ -25,7 +25,8 @@ class Asked:
     """How a run is asked for, beside what is asked: `by` which way, and what a person says along with it.
 
     `principal` is who asks; None for the user of this process. `only_due`: nobody asks for this very day, so it is
-    taken up only when it is due. The rest is as in `Runner.run`.
+    taken up only when it is due. `is_quiet`: what there is to say is said with what comes of it, not in the log of each
+    try. The rest is as in `Runner.run`.
     """
 
     by: str
@@ -37,6 +38,7 @@ class Asked:
     new_terms: bool = False
     after_restore_checked: bool = False
     only_due: bool = False
+    is_quiet: bool = False
 
 
 def claim_request(

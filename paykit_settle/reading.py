@@ -82,7 +82,7 @@ class DayFreezer:
                     pass
                 warnings += pulled.warnings
                 for warning in pulled.warnings:
-                    logger.warning("%s", warning)
+                    logger.log(logging.INFO if how.is_quiet else logging.WARNING, "%s", warning)
                 return frozen
             # Another run of the account was frozen meanwhile: look again who holds what.
         raise RunInProgress(f"{run.id}: other runs of the account keep being frozen")

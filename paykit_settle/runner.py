@@ -7,7 +7,7 @@ and gives it back whatever ends its work.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
@@ -15,10 +15,12 @@ from paykit_settle.claiming import Asked, claim_request
 from paykit_settle.client import ProcessorClient
 from paykit_settle.day_reader import AtStep, OnProgress
 from paykit_settle.driving import Outcome, request_of, resume_due
-from paykit_settle.errors import Interrupted, InvalidRequest, InvariantViolated, SettlementConflict
+from paykit_settle.errors import Interrupted, InvalidRequest, SettlementConflict
+from paykit_settle.frozen_record import answer_of
 from paykit_settle.giving_back import ClaimsToGiveBack, Day
 from paykit_settle.interruption import Interruption
 from paykit_settle.lifecycle import UNFINISHED, State, Step
+from paykit_settle.looking_up import LookUp
 from paykit_settle.models import PostedSettlement
 from paykit_settle.posting import SettlementPoster
 from paykit_settle.rates import Rates
@@ -82,7 +84,14 @@ class Runner:
             on_progress=on_progress,
             now=now,
         )
-        self._poster = SettlementPoster(client, store, at_step=at_step, now_ms=now_ms)
+        self._poster = SettlementPoster(
+            client,
+            store,
+            at_step=at_step,
+            look_up=LookUp(client, store, mode=options.lookup, now_ms=now_ms),
+            absence_age_s=options.absence_age_s,
+            now_ms=now_ms,
+        )
         self._sending = 0
         self._running: dict[Day, tuple[RunRequest, asyncio.Task[PostedSettlement]]] = {}
         self._to_give_back = ClaimsToGiveBack(
@@ -170,9 +179,11 @@ class Runner:
         task.add_done_callback(lambda done: self._finished(day, done))
         return await self._outcome(day, task)
 
-    async def resume(self, *, requested_by: str, processor_moved: bool = False) -> list[tuple[Run, Outcome]]:
+    async def resume(
+        self, *, requested_by: str, processor_moved: bool = False, is_quiet: bool = False
+    ) -> list[tuple[Run, Outcome]]:
         """Finishes the runs that are due: those that a dead process, or an unknown outcome, left; in order of day."""
-        how = Asked(by=requested_by, processor_moved=processor_moved)
+        how = Asked(by=requested_by, processor_moved=processor_moved, is_quiet=is_quiet)
         return await resume_due(
             self._store,
             self.run_as,
@@ -225,27 +236,28 @@ class Runner:
         self._at_step(Step.BEFORE_CLAIM)
         claimed = await self._claim(wanted, how)
         run, warnings = claimed.run, list(claimed.warnings)
-        for warning in warnings:  # of one that is tried again and again it is said with what comes of it
-            logger.log(logging.INFO if how.only_due else logging.WARNING, "%s", warning)
+        for warning in warnings:
+            logger.log(logging.INFO if how.is_quiet else logging.WARNING, "%s", warning)
         try:
             if run.state is State.POSTED:
                 attempt = await self._store.read(lambda connection: current_attempt(connection, run))
-                return _answer(run, attempt, replayed=True, warnings=warnings)
+                return answer_of(run, attempt, replayed=True, warnings=warnings)
             self._at_step(Step.CLAIMED)
             frozen: tuple[Run, Attempt | None] = (run, None)
             if run.state is State.PULLING:
                 frozen = await self._freezer.pull_and_freeze(run, how, warnings)
-            return _answer(*await self._post(*frozen), replayed=False, warnings=warnings)
+            posted = await self._post(*frozen, how)
+            return answer_of(*posted, replayed=False, warnings=warnings)
         except (Exception, asyncio.CancelledError) as error:
             await self._to_give_back.give_back(run, error)
             for warning in warnings:  # whoever is told why it failed is told what it was tried with
                 error.add_note(warning)
             raise
 
-    async def _post(self, run: Run, attempt: Attempt | None) -> tuple[Run, Attempt]:
+    async def _post(self, run: Run, attempt: Attempt | None, how: Asked) -> tuple[Run, Attempt]:
         self._sending += 1
         try:
-            return await self._poster.post(run, attempt)
+            return await self._poster.post(run, attempt, after_restore_checked=how.after_restore_checked)
         finally:
             self._sending -= 1
 
@@ -274,20 +286,3 @@ class Runner:
             raise
         self._to_give_back.forget(claimed.run)
         return claimed
-
-
-def _answer(run: Run, attempt: Attempt, *, replayed: bool, warnings: Sequence[str]) -> PostedSettlement:
-    if run.settlement_id is None:
-        raise InvariantViolated(f"{run.id} is posted without an id")
-    odd = attempt.settlement.window.odd_length
-    return PostedSettlement(
-        settlement_id=run.settlement_id,
-        status=attempt.status or "",
-        total_net=attempt.settlement.total_net,
-        currency=attempt.settlement.settlement_currency,
-        idempotency_key=attempt.idempotency_key,
-        settlement=attempt.settlement,
-        run_id=run.id,
-        replayed=replayed,
-        warnings=(*warnings, *([odd] if odd else [])),
-    )

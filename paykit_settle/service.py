@@ -81,7 +81,7 @@ async def _runs(
     runner = app[runner_key] = Runner(
         client, store, options=settings.run_options(), rates=rates, tenants=settings.tenants, now_ms=now_ms
     )
-    driver = Driver(partial(runner.resume, requested_by="service"), store, now_ms=now_ms)
+    driver = Driver(partial(runner.resume, requested_by="service", is_quiet=True), store, now_ms=now_ms)
     resuming = asyncio.create_task(driver.drive())
     try:
         yield

@@ -7,7 +7,7 @@ their sum, and a `verify` that passes for every posted run, against the processo
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
@@ -25,13 +25,13 @@ from paykit_settle.lifecycle import State, Step
 from paykit_settle.models import PostedSettlement
 from paykit_settle.person import Person
 from paykit_settle.rates import Rates
-from paykit_settle.retry import RetryPolicy
+from paykit_settle.retry import BACK_OFF_MAX_S, RetryPolicy
 from paykit_settle.run import RunOptions
 from paykit_settle.run_request import make_run_request
 from paykit_settle.runner import Runner
 from paykit_settle.store.history import History, find_run, list_runs, read_history
 from paykit_settle.store.runs import Run, run_by_day
-from paykit_settle.store.store import Store
+from paykit_settle.store.store import Store, clock_ms
 
 ACCOUNT = "acct_123"
 DAY = "2026-01-15"
@@ -175,6 +175,7 @@ class Host:
     store: Store
     runner: Runner
     clock: "Clock"
+    ticks: "Ticks" = field(default_factory=lambda: Ticks())
     processor_moved: bool = False
     """Whether this host's processor may have another address than the account's had so far."""
 
@@ -187,6 +188,7 @@ class Host:
         zone: str | None = None,
         zone_changed: bool = False,
         new_terms: bool = False,
+        after_restore_checked: bool = False,
     ) -> PostedSettlement:
         wanted = make_run_request(ACCOUNT, day, currency)
         self.clock.pass_day(wanted.date)
@@ -197,6 +199,7 @@ class Host:
             zone_changed=zone_changed,
             processor_moved=self.processor_moved,
             new_terms=new_terms,
+            after_restore_checked=after_restore_checked,
         )
         return await self.runner.run_as(wanted, asked)
 
@@ -222,6 +225,8 @@ class Host:
             return error
 
     async def resume(self) -> list[tuple[Run, PostedSettlement | SettleError]]:
+        """Finishes what is due a quarter of an hour from now: by then everything is that waits by itself."""
+        self.ticks.advance(BACK_OFF_MAX_S)
         return await self.runner.resume(requested_by="test", processor_moved=self.processor_moved)
 
     async def stored(self, day: str = DAY) -> Run:
@@ -240,6 +245,19 @@ class Host:
     async def balance(self, currency: str = "usd") -> int:
         """The balance of the account's tenant; 0 before anything was booked."""
         return await self.store.read(lambda connection: _balance(connection, currency))
+
+
+class Ticks:
+    """The clock by which keys and absences age: the machine's, and what a test lets pass."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+
+    def __call__(self) -> int:
+        return clock_ms() + self._ahead_ms
+
+    def advance(self, seconds: int) -> None:
+        self._ahead_ms += seconds * 1000
 
 
 class Clock:
@@ -285,7 +303,7 @@ async def host(
     `processor_moved` lets it go on where another host began, with the fake at another port since.
     """
     store = Store(database)
-    clock = Clock(store.submit(_newest_day).result())
+    clock, ticks = Clock(store.submit(_newest_day).result()), Ticks()
     try:
         async with ProcessorClient(url, policy=policy) as client:
             runner = Runner(
@@ -296,9 +314,12 @@ async def host(
                 tenants=tenants,
                 at_step=at_step,
                 now=lambda: clock.now,
+                now_ms=ticks,
             )
             try:
-                yield Host(client=client, store=store, runner=runner, clock=clock, processor_moved=processor_moved)
+                yield Host(
+                    client=client, store=store, runner=runner, clock=clock, ticks=ticks, processor_moved=processor_moved
+                )
             finally:
                 await runner.close()
     finally:

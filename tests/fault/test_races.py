@@ -68,7 +68,7 @@ class Gate:
         assert await asyncio.to_thread(self.reached.wait, GATE_TIMEOUT_S)
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """The end of a run at a step, as if its process had died there."""
 
 
@@ -284,7 +284,7 @@ async def test_sigterm_lets_the_run_in_flight_finish(fake: FakeProcessor, tmp_pa
 
 
 async def test_run_that_sigterm_cuts_off_is_finished_by_the_next_start(fake: FakeProcessor, tmp_path: Path) -> None:
-    """SRV-03: out at the shutdown time-out, with the run still held; the restarted service leaves no leftovers."""
+    """SRV-03: out at the shutdown time-out, the run given back and due at once; the next start leaves no leftovers."""
     database = tmp_path / "paykit.db"
     gate = Gate(fake, "GET", LIST)
     with running(*serve(fake, database, shutdown_timeout_s=1), cwd=tmp_path) as (process, line):
@@ -295,8 +295,7 @@ async def test_run_that_sigterm_cuts_off_is_finished_by_the_next_start(fake: Fak
             assert await asyncio.to_thread(process.wait, PROGRAM_TIMEOUT_S) == 0
             (answer,) = await asyncio.gather(asked, return_exceptions=True)
             assert isinstance(answer, httpx.TransportError) or (isinstance(answer, httpx.Response) and answer.is_error)
-    ((state, owner),) = columns(database, "SELECT state, owner FROM runs")
-    assert (state, owner is None) == ("pulling", False)
+    assert columns(database, "SELECT state, owner, retry_at_ms, tries FROM runs") == [("pulling", None, None, 0)]
     gate.open()
     with running(*serve(fake, database), cwd=tmp_path) as (_, line):
         async with a_client(url_of(line)) as client:
