@@ -15,6 +15,7 @@ from paykit_settle.claiming import Asked
 from paykit_settle.errors import Interrupted, InvariantViolated, SettleError
 from paykit_settle.models import PostedSettlement
 from paykit_settle.report import warnings_of
+from paykit_settle.retry import PAUSE_MIN_S
 from paykit_settle.run_request import RunRequest
 from paykit_settle.store.runs import Run, run_by_number, unfinished_runs
 from paykit_settle.store.store import Store
@@ -22,9 +23,6 @@ from paykit_settle.store.waiting import RunWaiting, Taker, next_retry_ms, wait_o
 
 LOOK_EVERY_S = 60
 """How often a driver looks for what nobody has told it of, such as a process that died."""
-PAUSE_MIN_S = 1
-"""The least time between two looks."""
-
 Outcome = PostedSettlement | SettleError
 RunAs = Callable[[RunRequest, Asked], Awaitable[PostedSettlement]]
 

@@ -18,6 +18,8 @@ BACK_OFF_FIRST_S = 60
 """How long an unfinished run waits after its first try; each further wait is twice as long."""
 BACK_OFF_MAX_S = 15 * 60
 """The longest of these waits."""
+PAUSE_MIN_S = 1
+"""The least time between two tries, whatever is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +51,9 @@ def back_off_s(tries: int) -> int:
     return min(BACK_OFF_FIRST_S << doublings, BACK_OFF_MAX_S)
 
 
-def next_try_ms(now_ms: int, tries: int, *, not_before_ms: int | None) -> int:
-    """When a run is due again after that many tries; never before `not_before_ms`, where that is known."""
-    return max(now_ms + back_off_s(tries) * 1000, not_before_ms or 0)
+def next_try_ms(now_ms: int, tries: int, *, known_ms: int | None) -> int:
+    """When a run is due again: at the time that is known to be the right one, else after the back-off of its tries."""
+    return now_ms + back_off_s(tries) * 1000 if known_ms is None else max(known_ms, now_ms + PAUSE_MIN_S * 1000)
 
 
 def parse_retry_after(value: str | None, now: datetime) -> int | None:

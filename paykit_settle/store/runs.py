@@ -128,8 +128,8 @@ def move(
 ) -> Run:
     """The run after the event; `RunInProgress` if another owner has taken it since, and then nothing changes.
 
-    `release` gives the claim back. A run that is unfinished then is due again after the back-off of its tries, and not
-    before `retry_at_ms`; at once when it was not at the end of a try (`is_due_at_once`).
+    `release` gives the claim back. A run that is unfinished then is due again at `retry_at_ms`, else after the back-off of
+    its tries; at once when it was not at the end of a try (`is_due_at_once`).
     """
     code, detail = error or (None, None)
     state = next_state(run.state, event)
@@ -138,7 +138,7 @@ def move(
         tries = 0
     elif release and not is_due_at_once:
         tries += 1
-        due_ms = None if needs_person else next_try_ms(now_ms, tries, not_before_ms=retry_at_ms)
+        due_ms = None if needs_person else next_try_ms(now_ms, tries, known_ms=retry_at_ms)
     moved = change(
         connection,
         _SQL["move_run"],

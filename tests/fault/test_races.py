@@ -17,13 +17,13 @@ import pytest
 from aiohttp import web
 
 from fake_processor import FakeProcessor
-from fake_processor.wire import Request
 from paykit_settle.config import Settings
 from paykit_settle.errors import OutcomeUnknown, RunInProgress, SettlementConflict
 from paykit_settle.lifecycle import State, Step
 from paykit_settle.models import PostedSettlement
 from paykit_settle.run_request import make_run_request
 from paykit_settle.service import create_app
+from tests.fault.gate import GATE_TIMEOUT_S, Gate
 from tests.fault.stage import (
     ACCOUNT,
     DAY,
@@ -44,28 +44,6 @@ from tests.fault.stage import (
 from tests.programs import PAYKIT, PROGRAM_TIMEOUT_S, paykit, paykit_with, running
 
 RUN = {"account": ACCOUNT, "date": DAY, "settlement_currency": "usd"}
-GATE_TIMEOUT_S = 100
-"""More than a program gets to end: a gate that is shut holds a run for as long as a test looks."""
-
-
-class Gate:
-    """Holds the processor at the first request of a kind, until it is opened; `reached` says that it came."""
-
-    def __init__(self, fake: FakeProcessor, method: str, path: str) -> None:
-        self.reached, self._opened = threading.Event(), threading.Event()
-        self._kind = (method, path)
-        scripted(fake).instead = self._hold
-
-    def _hold(self, request: Request) -> None:
-        if (request.method, request.path) == self._kind:
-            self.reached.set()
-            assert self._opened.wait(GATE_TIMEOUT_S)
-
-    def open(self) -> None:
-        self._opened.set()
-
-    async def wait(self) -> None:
-        assert await asyncio.to_thread(self.reached.wait, GATE_TIMEOUT_S)
 
 
 class Killed(BaseException):

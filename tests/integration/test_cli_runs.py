@@ -370,7 +370,7 @@ def test_resume_ends_with_4_while_the_outcome_stays_unknown_and_with_0_once_it_i
     cli: Cli, fake: FakeProcessor
 ) -> None:
     lose(cli, fake, "reset_after_effect")
-    fake.fault("error_503", route=f"GET {SETTLEMENTS}", retry_after_s=0)
+    fake.fault("error_503", retry_after_s=0)
     still = cli("resume", "run_000001")
     assert (still.code, "outcome_unknown" in still.err) == (4, True)
     waits = cli("resume")
