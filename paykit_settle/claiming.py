@@ -24,7 +24,9 @@ from paykit_settle.wire import decode_rates
 class Asked:
     """How a run is asked for, beside what is asked: `by` which way, and what a person says along with it.
 
-    `principal` is who asks; None for the user of this process. The rest is as in `Runner.run`.
+    `principal` is who asks; None for the user of this process. `only_due`: nobody asks for this very day, so it is
+    taken up only when it is due. `is_quiet`: what there is to say is said with what comes of it, not in the log of each
+    try. The rest is as in `Runner.run`.
     """
 
     by: str
@@ -35,6 +37,8 @@ class Asked:
     processor_moved: bool = False
     new_terms: bool = False
     after_restore_checked: bool = False
+    only_due: bool = False
+    is_quiet: bool = False
 
 
 def claim_request(
@@ -71,6 +75,7 @@ def claim_request(
         pull_age_max_ms=pull_age_max_ms,
         now=now,
         grace=timedelta(seconds=options.grace_s),
+        only_due=how.only_due,
         now_ms=now_ms,
     )
 

@@ -1,6 +1,7 @@
 """The command line: reads arguments, calls the story, prints, and turns an error into an exit code.
 
-Exit codes: 0 done, 1 refused, 2 usage, 3 try again later, 4 the outcome is unknown (running it again is safe).
+Exit codes: 0 done, 1 refused, 2 usage, 3 try again later, 4 the outcome is unknown (running it again is safe), 130
+interrupted.
 """
 
 import asyncio
@@ -13,20 +14,18 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
-from paykit_settle import cli_changes, cli_differences, cli_ledger, cli_listing, cli_runs, cli_upkeep
+from paykit_settle import cli_changes, cli_differences, cli_ledger, cli_listing, cli_resuming, cli_runs, cli_upkeep
 from paykit_settle.claiming import Asked
 from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorMoved, ProcessorUrl, Zone, read_settings
 from paykit_settle.cli_output import Output
 from paykit_settle.cli_settling import Wanted, look_at_days, read_rates, run_days, settling
 from paykit_settle.client import ProcessorClient
 from paykit_settle.config import Settings
-from paykit_settle.errors import InvalidRequest, SettleError
+from paykit_settle.errors import Interrupted, InvalidRequest, SettleError
 from paykit_settle.run_request import make_run_request
 from paykit_settle.service import create_app, serve
 from paykit_settle.store.store import remove_database
 from paykit_settle.version import __version__
-
-EXIT_INTERRUPTED = 130
 
 app = App(
     name="paykit-settle",
@@ -37,6 +36,7 @@ app = App(
 
 cli_listing.register(app)
 cli_changes.register(app)
+cli_resuming.register(app)
 cli_runs.register(app)
 cli_upkeep.register(app)
 cli_differences.register(app)
@@ -166,5 +166,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Output(as_json="--json" in words).error(error)
         code = error.exit_code
     except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
+        code = Interrupted.exit_code
     sys.exit(code if isinstance(code, int) else 0)

@@ -14,6 +14,8 @@ from paykit_settle.errors import RunRefused, SettleError
 from paykit_settle.models import PostedSettlement, Settlement
 from paykit_settle.money import ScaleProfile, format_amount
 from paykit_settle.report import posted_json, settlement_json, warnings_of
+from paykit_settle.store.runs import Run
+from paykit_settle.store.waiting import Wait
 from paykit_settle.terminal import settlement_table
 from paykit_settle.wire import encode_body, settlement_key, settlement_payload
 
@@ -79,6 +81,26 @@ class Output:
         self.warn(f"{prefix}: settlement refused: {count} problem{'s' * (count != 1)}, nothing was posted")
         for problem in error.problems:
             self.warn(f"  {problem}")
+
+    def waiting(self, run: Run, wait: Wait) -> None:
+        """An unfinished run that is left alone, and what it waits for."""
+        if not self._as_json:
+            self.warn(f"{run.date.isoformat()} {run.id} of {run.account} is {run.state}: it {wait.text}")
+            return
+        self._line(
+            {
+                "run_id": run.id,
+                "account": run.account,
+                "date": run.date.isoformat(),
+                "state": str(run.state),
+                "error": run.error_code,
+                "waits_until": wait.until,
+                "waits_for_processor": str(wait.processor) if wait.processor else None,
+                "needs_person": wait.needs_person,
+                "in_progress": wait.is_held,
+                "detail": f"{run.id} {wait.text}",
+            }
+        )
 
     def passed_over(self, day: date, why: str) -> None:
         """A day that a range of days leaves out, because it does not exist."""

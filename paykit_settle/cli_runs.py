@@ -1,7 +1,7 @@
-"""The commands that look at one past run, or finish what a crash left: show, explain, verify, journal, resume.
+"""The commands that look at one past run: show, explain, verify, journal.
 
 Each opens the database, does one thing and prints it. Settling itself is in `cli.py`, the list of runs in
-`cli_listing.py`, setting right in `cli_upkeep.py`.
+`cli_listing.py`, finishing what a crash left in `cli_resuming.py`, setting right in `cli_upkeep.py`.
 """
 
 import asyncio
@@ -16,20 +16,18 @@ from typing import Annotated, TypeVar
 from cyclopts import App, Parameter
 
 from paykit_settle.checking import verify_run
-from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorMoved, ProcessorUrl, read_settings
+from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorUrl, read_settings
 from paykit_settle.cli_output import Output
 from paykit_settle.config import Settings
-from paykit_settle.errors import InvalidRequest, RunInProgress, SettleError
+from paykit_settle.errors import InvalidRequest
 from paykit_settle.explain import explanation, explanation_text, run_json
 from paykit_settle.money import format_amount
-from paykit_settle.runner import Runner
 from paykit_settle.store.database import refuse_half_restored
 from paykit_settle.store.history import (
     History,
     find_run,
     read_history,
 )
-from paykit_settle.store.runs import unfinished_runs
 from paykit_settle.store.store import Store
 from paykit_settle.terminal import settlement_table
 from paykit_settle.window import parse_date
@@ -41,45 +39,8 @@ Identity = Annotated[str, Parameter(help="A run's id (run_000001) or a settlemen
 
 def register(app: App) -> None:
     """Adds the commands to the command line."""
-    for command in (resume, show, explain, verify, journal):
+    for command in (show, explain, verify, journal):
         app.command(command)
-
-
-def resume(
-    *,
-    processor_moved: ProcessorMoved = False,
-    processor_url: ProcessorUrl = None,
-    database: Database = None,
-    config: ConfigFile = None,
-    json_lines: AsJson = False,
-) -> int:
-    """Finish the runs that a crash or an unknown outcome left; running it again is harmless."""
-    output = Output(as_json=json_lines)
-    settings = read_settings(config, processor_url=processor_url, database=database)
-
-    async def work(store: Store) -> int:
-        worst = 0
-        async with settings.make_client() as client:
-            runner = Runner(client, store, options=settings.run_options(), tenants=settings.tenants)
-            try:
-                outcomes = await runner.resume(requested_by="resume", processor_moved=processor_moved)
-            finally:
-                await runner.close()
-        for run, outcome in outcomes:
-            if isinstance(outcome, SettleError):
-                output.error(outcome, day=run.date)
-                worst = max(worst, outcome.exit_code)
-            else:
-                output.posted(outcome)
-        output.say(f"{len(outcomes)} run{'s' * (len(outcomes) != 1)} resumed")
-        for run in await store.read(unfinished_runs):
-            if run.owner is not None:
-                held = RunInProgress(f"{run.id} for {run.account} is {run.state} in another process, which is alive")
-                output.error(held, day=run.date)
-                worst = max(worst, held.exit_code)
-        return worst
-
-    return with_store(settings, work)
 
 
 def show(

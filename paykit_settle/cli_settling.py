@@ -14,10 +14,11 @@ from pathlib import Path
 
 from paykit_settle.claiming import Asked
 from paykit_settle.cli_output import Output
+from paykit_settle.cli_signals import minding_signals
 from paykit_settle.client import ProcessorClient
 from paykit_settle.config import Settings
 from paykit_settle.days import resolve_days
-from paykit_settle.errors import InvalidRequest, RunRefused, SettleError
+from paykit_settle.errors import Interrupted, InvalidRequest, RunRefused, SettleError
 from paykit_settle.pull_display import PullDisplay
 from paykit_settle.rates import Rates
 from paykit_settle.run import build_settlement
@@ -58,7 +59,9 @@ async def run_days(wanted: Wanted, asked: Asked, settings: Settings, output: Out
         async def settle(request: RunRequest) -> None:
             output.posted(await runner.run_as(request, asked))
 
-        return await _in_order(wanted.requests(await _zone(store, wanted.account, settings)), settle, output)
+        with minding_signals(runner, output):
+            requests = wanted.requests(await _zone(store, wanted.account, settings))
+            return await _in_order(requests, settle, output, is_interrupted=lambda: runner.is_interrupted)
 
 
 async def look_at_days(wanted: Wanted, settings: Settings, output: Output) -> int:
@@ -110,13 +113,19 @@ async def _window(store: Store | None, request: RunRequest, zone: str) -> Window
 
 
 async def _in_order(
-    requests: Sequence[RunRequest], work: Callable[[RunRequest], Awaitable[None]], output: Output
+    requests: Sequence[RunRequest],
+    work: Callable[[RunRequest], Awaitable[None]],
+    output: Output,
+    *,
+    is_interrupted: Callable[[], bool] = lambda: False,
 ) -> int:
     """Does one day after another; the exit code of the first that fails, which ends it.
 
-    A day of several that does not exist is passed over.
+    A day of several that does not exist is passed over. An interruption ends it too, with its own code where further
+    days were asked for.
     """
     for done, wanted in enumerate(requests):
+        left = len(requests) - done - 1
         try:
             await work(wanted)
         except NoSuchDay as error:
@@ -126,9 +135,12 @@ async def _in_order(
             output.passed_over(wanted.date, str(error))
         except SettleError as error:
             output.error(error, day=wanted.date)
-            if left := len(requests) - done - 1:
+            if left:
                 output.warn(f"{left} later day(s) were not run")
-            return error.exit_code
+            return Interrupted.exit_code if left and is_interrupted() else error.exit_code
+        if left and is_interrupted():
+            output.warn(f"{left} later day(s) were not run")
+            return Interrupted.exit_code
     return 0
 
 

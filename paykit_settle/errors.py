@@ -10,6 +10,7 @@
     │   ├── WindowOpen               window_open             400   2
     │   └── InvalidConfig            invalid_config          400   2
     ├── RunInProgress                run_in_progress         409   3
+    ├── Interrupted                  interrupted             503   130
     ├── RunNotFound                  run_not_found           404   2
     ├── IdempotencyConflict          idempotency_conflict    409   1
     ├── AccountConflict              account_conflict        409   1
@@ -75,9 +76,7 @@ class InvalidRequest(SettleError):
 
     @property
     def details(self) -> dict[str, object]:
-        if not self.fields:
-            return {}
-        return {"fields": [{"field": f.field, "detail": f.detail} for f in self.fields]}
+        return {"fields": [{"field": f.field, "detail": f.detail} for f in self.fields]} if self.fields else {}
 
 
 class InvalidJson(InvalidRequest):
@@ -136,6 +135,15 @@ class RunInProgress(SettleError):
     code = "run_in_progress"
     http_status = 409
     exit_code = 3
+    retryable = True
+
+
+class Interrupted(SettleError):
+    """Whoever ran it was stopped from outside, or ends; the message says what has become of the run."""
+
+    code = "interrupted"
+    http_status = 503
+    exit_code = 130
     retryable = True
 
 

@@ -34,6 +34,7 @@ def frozen_record(
         body=body,
         body_sha256=hashlib.sha256(body).hexdigest(),
         settlement=msgspec.json.encode(settlement).decode(),
+        total_net=settlement.total_net,
         rates_body=rates.document() if rates is not None else None,
         scales=scale.overrides,
         program=__version__,

@@ -38,6 +38,8 @@ class Event(StrEnum):
     CLAIM_FROZEN = "claim frozen"
     """Somebody takes it up, and its settlement is frozen."""
     RETRY_REJECTED = "retry rejected"
+    GIVE_BACK = "give back"
+    """Whoever worked on it stops before its end; the next one goes on from there."""
     DECLARE_ABSENT = "declare absent"
     """A person says that the processor does not have it."""
 
@@ -46,11 +48,13 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.PULLING, Event.CLAIM): State.PULLING,
     (State.PULLING, Event.FREEZE): State.FROZEN,
     (State.PULLING, Event.FAIL): State.FAILED,
+    (State.PULLING, Event.GIVE_BACK): State.PULLING,
     (State.FROZEN, Event.CLAIM_FROZEN): State.FROZEN,
     (State.FROZEN, Event.ACCEPT): State.POSTED,
     (State.FROZEN, Event.REJECT): State.REJECTED,
     (State.FROZEN, Event.FAIL): State.FAILED,
     (State.FROZEN, Event.LOSE): State.UNKNOWN,
+    (State.FROZEN, Event.GIVE_BACK): State.FROZEN,
     (State.FAILED, Event.CLAIM): State.PULLING,
     (State.FAILED, Event.CLAIM_FROZEN): State.FROZEN,
     (State.UNKNOWN, Event.CLAIM_FROZEN): State.UNKNOWN,
@@ -58,9 +62,13 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.UNKNOWN, Event.REJECT): State.REJECTED,
     (State.UNKNOWN, Event.LOSE): State.UNKNOWN,
     (State.UNKNOWN, Event.FAIL): State.UNKNOWN,
+    (State.UNKNOWN, Event.GIVE_BACK): State.UNKNOWN,
     (State.UNKNOWN, Event.DECLARE_ABSENT): State.FAILED,
     (State.REJECTED, Event.RETRY_REJECTED): State.PULLING,
 }
+
+UNFINISHED = frozenset({State.PULLING, State.FROZEN, State.UNKNOWN})
+"""What is gone on with by itself."""
 
 
 def next_state(state: State, event: Event) -> State:

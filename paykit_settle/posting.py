@@ -22,7 +22,7 @@ from paykit_settle.errors import (
     StoreFull,
 )
 from paykit_settle.found_settlements import FoundSettlement, SentAttempt, sort_out
-from paykit_settle.lifecycle import Event, Step
+from paykit_settle.lifecycle import Event, State, Step
 from paykit_settle.looking_up import LookUp
 from paykit_settle.open_outcomes import conflict, forgotten, may_be_posted, named, waiting, worn_out
 from paykit_settle.store.freezing import book_attempt, end_attempt, mark_sent, next_attempt, set_attention, spend_key
@@ -200,6 +200,9 @@ class SettlementPoster:
         now_ms = self._now_ms()
 
         def book(connection: apsw.Connection) -> tuple[Run, Attempt]:
+            stored = run_by_number(connection, run.number)
+            if stored.state is State.POSTED and stored.settlement_id == settlement_id:
+                return stored, current_attempt(connection, stored)  # an earlier try was committed after all
             end_attempt(connection, run, "posted", now_ms=now_ms, settlement_id=settlement_id, status=status)
             book_attempt(connection, run, attempt, settlement_id=settlement_id, now_ms=now_ms)
             set_attention(connection, run, attention)
@@ -210,10 +213,12 @@ class SettlementPoster:
             try:
                 posted = await self._store.write(book)
                 break
-            except (StoreBusy, StoreFull):
+            except (StoreBusy, StoreFull) as error:
                 if not left:
-                    raise
+                    raise _unbooked(error, settlement_id) from None
                 await asyncio.sleep(BOOKING_WAIT_S)
+            except SettleError as error:
+                raise _unbooked(error, settlement_id) from None
         self._at_step(Step.BOOKED)
         return posted
 
@@ -283,6 +288,11 @@ class SettlementPoster:
 
 def _sent(attempt: Attempt) -> SentAttempt:
     return SentAttempt(number=attempt.number, key=attempt.idempotency_key, body=attempt.body)
+
+
+def _unbooked(error: SettleError, settlement_id: str) -> SettleError:
+    error.add_note(f"the processor has it as {settlement_id}; `paykit-settle resume` books it once that is possible")
+    return error
 
 
 def _sent_since(attempt: Attempt) -> int | None:

@@ -1,6 +1,7 @@
 """When to ask the processor again, and how long to wait first. Pure: the clock is an argument.
 
-Bounded in count, in each wait and in total; the processor's own Retry-After is honoured within those bounds.
+Bounded in count, in each wait and in total; the processor's own Retry-After is honoured within those bounds. A run that
+stays unfinished is taken up again by itself, less and less often, but for ever: it is money that somebody waits for.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,13 @@ RETRIED_STATUSES = frozenset({408, 425, 429})
 
 IN_FLIGHT_CODES = frozenset({"idempotency_key_in_use", "lock_timeout"})
 """Codes of a 409 that mean "your earlier request is still running": retried with the same key."""
+
+BACK_OFF_FIRST_S = 60
+"""How long an unfinished run waits after its first try; each further wait is twice as long."""
+BACK_OFF_MAX_S = 15 * 60
+"""The longest of these waits."""
+PAUSE_MIN_S = 1
+"""The least time between two tries, whatever is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +43,17 @@ class RetryPolicy:
             return True
         wait = min(retry_after_s, self.retry_after_max_s)
         return wait if elapsed_s + wait < self.deadline_s else False
+
+
+def back_off_s(tries: int) -> int:
+    """How long an unfinished run waits after so many tries: 60 s after the first, doubling up to 15 minutes."""
+    doublings = min(max(0, tries - 1), BACK_OFF_MAX_S.bit_length())
+    return min(BACK_OFF_FIRST_S << doublings, BACK_OFF_MAX_S)
+
+
+def next_try_ms(now_ms: int, tries: int, *, known_ms: int | None) -> int:
+    """When a run is due again: at the time that is known to be the right one, else after the back-off of its tries."""
+    return now_ms + back_off_s(tries) * 1000 if known_ms is None else max(known_ms, now_ms + PAUSE_MIN_S * 1000)
 
 
 def parse_retry_after(value: str | None, now: datetime) -> int | None:

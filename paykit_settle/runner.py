@@ -1,45 +1,39 @@
 """A run that settles exactly once, whatever crashes or races: claim, pull, freeze, look up, post, book.
 
 Every step leaves something durable before the next begins, and each may be repeated: a frozen settlement is sent again
-as the very same bytes under the very same key, and never built anew. Whoever holds the claim is the only one at work.
+as the very same bytes under the very same key, and never built anew. Whoever holds the claim is the only one at work,
+and gives it back whatever ends its work.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
-from datetime import date as Date
 from functools import partial
 
-import apsw
-
-from paykit_settle.checking import check_before_freeze
-from paykit_settle.claiming import Asked, claim_request, options_of, rates_of_run
+from paykit_settle.claiming import Asked, claim_request
 from paykit_settle.client import ProcessorClient
-from paykit_settle.corrections import corrected
 from paykit_settle.day_reader import AtStep, OnProgress
-from paykit_settle.errors import InvariantViolated, RunInProgress, SettleError, SettlementConflict
-from paykit_settle.frozen_record import answer_of, frozen_record
-from paykit_settle.late_rows import still_standing
-from paykit_settle.lifecycle import Event, State, Step
+from paykit_settle.driving import Outcome, request_of, resume_due
+from paykit_settle.errors import Interrupted, InvalidRequest, SettlementConflict
+from paykit_settle.frozen_record import answer_of
+from paykit_settle.giving_back import ClaimsToGiveBack, Day
+from paykit_settle.interruption import Interruption
+from paykit_settle.lifecycle import UNFINISHED, State, Step
 from paykit_settle.looking_up import LookUp
-from paykit_settle.models import PostedSettlement, Settlement
+from paykit_settle.models import PostedSettlement
 from paykit_settle.posting import SettlementPoster
-from paykit_settle.pull import Pulled, RunPull
 from paykit_settle.rates import Rates
-from paykit_settle.run import RunOptions, rates_of_day
+from paykit_settle.reading import DayFreezer
+from paykit_settle.run import RunOptions
 from paykit_settle.run_request import RunRequest
-from paykit_settle.settlement import needs_rates, settle
+from paykit_settle.store.claim_request import Claimed
 from paykit_settle.store.claims import claim
-from paykit_settle.store.differences import corrections_for
-from paykit_settle.store.freezing import Frozen, freeze
 from paykit_settle.store.owner import Owner
-from paykit_settle.store.runs import Attempt, Run, current_attempt, move, unfinished_runs
+from paykit_settle.store.runs import Attempt, Run, current_attempt, run_by_day
 from paykit_settle.store.store import Store, clock_ms
-from paykit_settle.store.upkeep import drop_unneeded_pages
+from paykit_settle.store.waiting import RunWaiting, Taker
 
-FREEZE_ATTEMPTS_MAX = 20
 PULL_AGE_DEADLINES = 10
 """A pull is gone on with until it is so many of its deadlines old: one that its deadline ended must get further."""
 
@@ -54,7 +48,8 @@ class Runner:
     """Runs accounts' days on one store. `close` waits for what is in flight (at most `timeout_s`).
 
     `tenants` names the ledger's tenant of an account where it is not the account itself. `at_step` is called at every
-    named step of a run; `now` is the clock that decides whether a day has ended.
+    named step of a run; `now` is the clock that decides whether a day has ended, `now_ms` the one that decides whether
+    an unfinished run is due.
     """
 
     def __init__(
@@ -76,9 +71,19 @@ class Runner:
         self._rates = rates
         self._tenants = tenants or {}
         self._at_step = at_step
-        self._on_progress = on_progress
         self._now = now
+        self._now_ms = now_ms
         self._owner = Owner(store.path)
+        self._interruption = Interruption()
+        self._freezer = DayFreezer(
+            client,
+            store,
+            options=options,
+            interruption=self._interruption,
+            at_step=at_step,
+            on_progress=on_progress,
+            now=now,
+        )
         self._poster = SettlementPoster(
             client,
             store,
@@ -87,17 +92,41 @@ class Runner:
             absence_age_s=options.absence_age_s,
             now_ms=now_ms,
         )
-        self._running: dict[tuple[str, Date], tuple[RunRequest, asyncio.Task[PostedSettlement]]] = {}
+        self._sending = 0
+        self._running: dict[Day, tuple[RunRequest, asyncio.Task[PostedSettlement]]] = {}
+        self._to_give_back = ClaimsToGiveBack(
+            store, owner=self._owner.name, now_ms=now_ms, is_working=self._running.__contains__
+        )
 
     async def close(self, *, timeout_s: int | None = None) -> None:
-        """Waits for the runs in flight, then gives up this process's claims: a run cut off now is resumed later."""
+        """Waits for the runs in flight, and gives back those that do not end in time: they are due at once."""
         tasks = [task for _, task in self._running.values()]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=timeout_s)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        await self._to_give_back.close()
         self._owner.close()
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether `interrupt` was called."""
+        return self._interruption.is_set
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a run is past its freeze."""
+        return self._sending > 0
+
+    def interrupt(self) -> None:
+        """Ends every run that is still pulling as failed (`Interrupted`), for good; what is frozen is finished."""
+        self._interruption.interrupt()
+
+    def leave(self) -> None:
+        """Lets go of all runs: each is given back as it is, due at once, and its callers get `Interrupted`."""
+        for _, task in self._running.values():
+            task.cancel()
 
     async def run(
         self,
@@ -133,50 +162,106 @@ class Runner:
 
     async def run_as(self, wanted: RunRequest, how: Asked) -> PostedSettlement:
         """Settles the day as it is asked for: `run`, with everything that is said along in one record."""
-        key = (wanted.account, wanted.date)
-        if key in self._running:
-            first, task = self._running[key]
+        day = (wanted.account, wanted.date)
+        while day in self._running:
+            first, task = self._running[day]
             if first.settlement_currency != wanted.settlement_currency:
                 raise SettlementConflict(
                     f"{wanted.account} on {wanted.date} is being settled in {first.settlement_currency.upper()}"
                 )
-        else:
-            task = asyncio.create_task(self._settle(wanted, how))
-            self._running[key] = (wanted, task)
-            task.add_done_callback(lambda done: self._finished(key, done))
-        return await asyncio.shield(task)
+            try:
+                return await self._outcome(day, task)
+            except RunWaiting:  # a driver's try, for which it was not due; whoever asks for the day need not wait
+                if how.only_due:
+                    raise
+        task = asyncio.create_task(self._settle(wanted, how))
+        self._running[day] = (wanted, task)
+        task.add_done_callback(lambda done: self._finished(day, done))
+        return await self._outcome(day, task)
 
     async def resume(
-        self, *, requested_by: str, processor_moved: bool = False
-    ) -> list[tuple[Run, PostedSettlement | SettleError]]:
-        """Finishes the runs that a dead process, or an unknown outcome, left; what came of each, in order of day.
+        self, *, requested_by: str, processor_moved: bool = False, is_quiet: bool = False
+    ) -> list[tuple[Run, Outcome]]:
+        """Finishes the runs that are due: those that a dead process, or an unknown outcome, left; in order of day."""
+        how = Asked(by=requested_by, processor_moved=processor_moved, is_quiet=is_quiet)
+        return await resume_due(
+            self._store,
+            self.run_as,
+            how,
+            taker=lambda: self.taker(processor_moved=processor_moved),
+            is_stopped=lambda: self.is_interrupted,
+        )
 
-        Each goes on with the terms that it was begun on.
-        """
-        how = Asked(by=requested_by, processor_moved=processor_moved)
-        outcomes: list[tuple[Run, PostedSettlement | SettleError]] = []
-        for run in await self._store.read(unfinished_runs):
-            if run.owner is not None and (run.owner == self._owner.name or self._owner.is_alive(run.owner)):
-                continue
-            wanted = RunRequest(account=run.account, date=run.date, settlement_currency=run.settlement_currency)
-            try:
-                posted = await self.run_as(wanted, how)
-                outcomes.append((run, posted))
-            except SettleError as error:
-                outcomes.append((run, error))
-            except Exception as error:  # one run's bug must not keep the others from their end
-                logger.exception("resuming %s failed", run.id)
-                outcomes.append((run, InvariantViolated(f"{run.id}: {error!r:.200}")))
-        return outcomes
+    async def resume_one(self, run: Run, *, requested_by: str, processor_moved: bool = False) -> PostedSettlement:
+        """Goes on with that run now, whatever it waits for; answers a posted one. `InvalidRequest` if it has failed."""
+        if run.state not in UNFINISHED and run.state is not State.POSTED:
+            raise InvalidRequest(f"{run.id} is {run.state}, not unfinished: to try the day again, run it")
+        return await self.run_as(request_of(run), Asked(by=requested_by, processor_moved=processor_moved))
 
-    def _finished(self, key: tuple[str, Date], task: asyncio.Task[PostedSettlement]) -> None:
-        del self._running[key]
+    def taker(self, *, processor_moved: bool = False) -> Taker:
+        """This process as one that takes runs up by itself; a claim of its own that it does not work on is free."""
+
+        def is_held(run: Run) -> bool:
+            if run.owner == self._owner.name:
+                return (run.account, run.date) in self._running
+            return run.owner is not None and self._owner.is_alive(run.owner)
+
+        return Taker(
+            processor=self._client.identity,
+            now_ms=self._now_ms(),
+            is_held=is_held,
+            processor_moved=processor_moved,
+        )
+
+    async def _outcome(self, day: Day, task: asyncio.Task[PostedSettlement]) -> PostedSettlement:
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            this = asyncio.current_task()
+            if not task.cancelled() or (this is not None and this.cancelling()):
+                raise
+        run = await self._store.read(partial(run_by_day, account=day[0], day=day[1]))
+        if run is None:
+            raise Interrupted(f"{day[0]} on {day[1]} was not begun")
+        way = "`paykit-settle resume` goes on with it" if run.state in UNFINISHED else run.error_detail
+        raise Interrupted(f"{run.id} is {run.state}: {way or 'ask for the day again to see it'}")
+
+    def _finished(self, day: Day, task: asyncio.Task[PostedSettlement]) -> None:
+        del self._running[day]
         # Whoever waits gets the error too; when nobody does any more, it is seen here alone.
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.info("run of %s on %s ended: %s", *key, error)
+            logger.info("run of %s on %s ended: %s", *day, error)
 
     async def _settle(self, wanted: RunRequest, how: Asked) -> PostedSettlement:
         self._at_step(Step.BEFORE_CLAIM)
+        claimed = await self._claim(wanted, how)
+        run, warnings = claimed.run, list(claimed.warnings)
+        for warning in warnings:
+            logger.log(logging.INFO if how.is_quiet else logging.WARNING, "%s", warning)
+        try:
+            if run.state is State.POSTED:
+                attempt = await self._store.read(lambda connection: current_attempt(connection, run))
+                return answer_of(run, attempt, replayed=True, warnings=warnings)
+            self._at_step(Step.CLAIMED)
+            frozen: tuple[Run, Attempt | None] = (run, None)
+            if run.state is State.PULLING:
+                frozen = await self._freezer.pull_and_freeze(run, how, warnings)
+            posted = await self._post(*frozen, how)
+            return answer_of(*posted, replayed=False, warnings=warnings)
+        except (Exception, asyncio.CancelledError) as error:
+            await self._to_give_back.give_back(run, error)
+            for warning in warnings:  # whoever is told why it failed is told what it was tried with
+                error.add_note(warning)
+            raise
+
+    async def _post(self, run: Run, attempt: Attempt | None, how: Asked) -> tuple[Run, Attempt]:
+        self._sending += 1
+        try:
+            return await self._poster.post(run, attempt, after_restore_checked=how.after_restore_checked)
+        finally:
+            self._sending -= 1
+
+    async def _claim(self, wanted: RunRequest, how: Asked) -> Claimed:
         request = claim_request(
             wanted,
             how,
@@ -187,108 +272,17 @@ class Runner:
             owner=self._owner.name,
             pull_age_max_ms=PULL_AGE_DEADLINES * self._options.pull_deadline_s * 1000,
             now=self._now(),
-            now_ms=clock_ms(),
+            now_ms=self._now_ms(),
         )
-        claimed = await self._store.write(lambda connection: claim(connection, request, is_alive=self._owner.is_alive))
-        run, warnings = claimed.run, list(claimed.warnings)
-        for warning in warnings:
-            logger.warning("%s", warning)
+        claiming = asyncio.ensure_future(
+            self._store.write(lambda connection: claim(connection, request, is_alive=self._owner.is_alive))
+        )
         try:
-            if run.state is State.POSTED:
-                attempt = await self._store.read(lambda connection: current_attempt(connection, run))
-                return answer_of(run, attempt, replayed=True, warnings=warnings)
-            self._at_step(Step.CLAIMED)
-            frozen: tuple[Run, Attempt | None] = (run, None)
-            if run.state is State.PULLING:
-                frozen = await self._pull_and_freeze(run, how, warnings)
-            posted = await self._poster.post(*frozen, after_restore_checked=how.after_restore_checked)
-            return answer_of(*posted, replayed=False, warnings=warnings)
-        except SettleError as error:
-            for warning in warnings:  # whoever is told why it failed is told what it was tried with
-                error.add_note(warning)
+            claimed = await asyncio.shield(claiming)
+        except asyncio.CancelledError as cut_off:
+            await asyncio.wait([claiming])
+            if claiming.exception() is None:
+                await self._to_give_back.give_back(claiming.result().run, cut_off)
             raise
-
-    async def _pull_and_freeze(self, run: Run, how: Asked, warnings: list[str]) -> tuple[Run, Attempt]:
-        """The frozen run and its attempt; on an error it is failed, and what was read is kept for the next attempt."""
-        options = options_of(run, self._options)
-        try:
-            pull = RunPull(
-                self._client,
-                self._store,
-                run,
-                options=options,
-                at_step=self._at_step,
-                now=self._now(),
-                on_progress=self._on_progress,
-            )
-            await pull.read()
-            for _ in range(FREEZE_ATTEMPTS_MAX):
-                pulled = await pull.choose(after_restore_checked=how.after_restore_checked)
-                frozen = await self._freeze(run, pulled, options)
-                if frozen is not None:
-                    while await self._store.write(partial(drop_unneeded_pages, run=run)):
-                        pass
-                    warnings += pulled.warnings
-                    for warning in pulled.warnings:
-                        logger.warning("%s", warning)
-                    return frozen
-                # Another run of the account was frozen meanwhile: look again who holds what.
-            raise RunInProgress(f"{run.id}: other runs of the account keep being frozen")
-        except SettleError as error:
-            refusal = (error.code, str(error))
-            await self._store.write(
-                lambda connection: move(connection, run, Event.FAIL, now_ms=clock_ms(), error=refusal, release=True)
-            )
-            raise
-
-    async def _freeze(self, run: Run, pulled: Pulled, options: RunOptions) -> tuple[Run, Attempt] | None:
-        scale = options.scale
-        decided = await self._store.read(lambda connection: corrections_for(connection, run))
-        decided = still_standing(decided, pulled.shown_ids, pulled.differences)
-        done = corrected(pulled.late, decided, scale=scale)
-        for correction, why in done.left_out:
-            logger.warning("%s leaves out the correction of %s: %s", run.id, correction.transaction_id, why)
-        settlement, rates = await self._build(run, replace(pulled, late=list(done.late)), options)
-        record = frozen_record(run, settlement, rates, pulled=pulled, corrections=done.taken, scale=scale)
-        if pulled.unusual_days:
-            await self._recompute(run, record)
-
-        def store(connection: apsw.Connection) -> tuple[Run, Attempt] | None:
-            frozen = freeze(connection, run, record, now_ms=clock_ms())
-            return None if frozen is None else (frozen, current_attempt(connection, frozen))
-
-        self._at_step(Step.BEFORE_FREEZE)
-        frozen = await self._store.write(store)
-        if frozen is not None:
-            self._at_step(Step.FROZEN)
-        return frozen
-
-    async def _recompute(self, run: Run, record: Frozen) -> None:
-        """Raises `InvariantViolated` unless the stored pages give the same settlement by code of its own."""
-        await check_before_freeze(
-            self._store,
-            run,
-            body=record.body,
-            rates=record.rates_body,
-            scales=record.scales,
-            late_rows=record.late_rows,
-            moved_ids=[identity for identity, *_ in record.moved],
-            corrections=[(each.period, each.was, each.is_now) for each in record.corrections],
-        )
-
-    async def _build(self, run: Run, pulled: Pulled, options: RunOptions) -> tuple[Settlement, Rates | None]:
-        window = run.window
-        rates = None
-        if needs_rates(pulled.totals, run.settlement_currency, late=pulled.late):
-            rates = await rates_of_day(self._client, rates_of_run(run), day=run.date, window=window, options=options)
-        settlement = settle(
-            pulled.totals,
-            rates,
-            account=run.account,
-            date=run.date,
-            window=window,
-            settlement_currency=run.settlement_currency,
-            late=pulled.late,
-            notes=pulled.notes,
-        )
-        return settlement, rates
+        self._to_give_back.forget(claimed.run)
+        return claimed

@@ -10,11 +10,13 @@ import json
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 from aiohttp import web
 
 from paykit_settle.client import ProcessorClient
 from paykit_settle.config import Settings
+from paykit_settle.driving import Driver
 from paykit_settle.errors import RunInProgress, SettleError
 from paykit_settle.http_json import guard_bodies, json_response
 from paykit_settle.ledger_routes import LEDGER, add_ledger_routes
@@ -22,11 +24,12 @@ from paykit_settle.rates import Rates
 from paykit_settle.report import warnings_of
 from paykit_settle.run_routes import add_run_routes, runner_key, store_key
 from paykit_settle.runner import Runner
+from paykit_settle.store.store import clock_ms
 
 RETRY_AFTER_S = 10
 """What a 503, or a run in progress, advises when nobody said how long."""
 SHUTDOWN_TIMEOUT_S = 60
-"""How long a stopping service waits for requests and runs in flight; a run cut off then is resumed later."""
+"""How long a stopping service waits for requests and runs in flight; a run cut off then is given back, due at once."""
 
 stopped_at_key = web.AppKey("stopped_at", list[float])
 """When the application began to stop, by the event loop's clock; empty while it serves."""
@@ -35,12 +38,17 @@ logger = logging.getLogger(__name__)
 
 
 def create_app(
-    settings: Settings | None = None, *, client: ProcessorClient | None = None, rates: Rates | None = None
+    settings: Settings | None = None,
+    *,
+    client: ProcessorClient | None = None,
+    rates: Rates | None = None,
+    now_ms: Callable[[], int] = clock_ms,
 ) -> web.Application:
     """The service as an aiohttp application, on the database that the settings name.
 
     `client` and `rates` inject what the settings would make: one client for the application's life (an injected one
-    stays the caller's to close), and a rate table that is used for every day instead of the processor's.
+    stays the caller's to close), and a rate table that is used for every day instead of the processor's. `now_ms` is
+    the clock by which unfinished runs are due.
     """
     settings = settings or Settings()
     app = web.Application(middlewares=[problem_middleware], client_max_size=settings.request_body_bytes_max)
@@ -51,7 +59,7 @@ def create_app(
     add_ledger_routes(app, settings.open_store, currencies=settings.accepted_currencies())
     add_run_routes(app)
     # After the ledger's routes, which open the store: what is opened last is closed first.
-    app.cleanup_ctx.append(lambda app: _runs(app, settings, client, rates))
+    app.cleanup_ctx.append(lambda app: _runs(app, settings, client, rates, now_ms))
     return app
 
 
@@ -60,16 +68,21 @@ async def _note_stop(app: web.Application) -> None:
 
 
 async def _runs(
-    app: web.Application, settings: Settings, client: ProcessorClient | None, rates: Rates | None
+    app: web.Application,
+    settings: Settings,
+    client: ProcessorClient | None,
+    rates: Rates | None,
+    now_ms: Callable[[], int],
 ) -> AsyncIterator[None]:
-    """From start to stop: resumes what a dead process left, and at the end finishes what is in flight."""
+    """From start to stop: resumes what is due, and at the end finishes what is in flight or gives it back."""
     own = client is None
     client = client or settings.make_client()
     store = app[store_key] = app[LEDGER].store
     runner = app[runner_key] = Runner(
-        client, store, options=settings.run_options(), rates=rates, tenants=settings.tenants
+        client, store, options=settings.run_options(), rates=rates, tenants=settings.tenants, now_ms=now_ms
     )
-    resuming = asyncio.create_task(_resume(runner))
+    driver = Driver(partial(runner.resume, requested_by="service", is_quiet=True), store, now_ms=now_ms)
+    resuming = asyncio.create_task(driver.drive())
     try:
         yield
     finally:
@@ -82,17 +95,6 @@ async def _runs(
         await runner.close(timeout_s=max(0, SHUTDOWN_TIMEOUT_S - int(waited_s)))
         if own:
             await client.aclose()
-
-
-async def _resume(runner: Runner) -> None:
-    try:
-        outcomes = await runner.resume(requested_by="start-up")
-    except SettleError as error:
-        logger.warning("runs that a dead process left could not be resumed: %s", error)
-        return
-    for run, outcome in outcomes:
-        how = str(outcome) if isinstance(outcome, SettleError) else f"posted as {outcome.settlement_id}"
-        logger.warning("resumed %s of %s on %s: %s", run.id, run.account, run.date, how)
 
 
 async def healthz(_request: web.Request) -> web.Response:

@@ -23,7 +23,8 @@ class ClaimRequest:
 
     `tenant` and `zone` are None where nobody named them: the account's own are used. `zone_named`: the caller named
     the zone for this very run. `zone_changed`, `processor_moved` and `new_terms` are a person's word that what is in
-    force for the account, or what an unfrozen run was begun on, no longer is.
+    force for the account, or what an unfrozen run was begun on, no longer is. `only_due`: only an unfinished run,
+    and only if it is due.
     """
 
     account: str
@@ -46,6 +47,7 @@ class ClaimRequest:
     zone_changed: bool = False
     processor_moved: bool = False
     new_terms: bool = False
+    only_due: bool = False
 
     @property
     def asker(self) -> Person:

@@ -31,6 +31,7 @@ from paykit_settle.store.edges import keep_edges, window_of_day, window_of_run
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change
 from paykit_settle.store.runs import Run, attempt_of, note_state, run_by_day, run_by_number
+from paykit_settle.store.waiting import Taker, check_due
 from paykit_settle.window import DEFAULT_ZONE, Window
 
 _SQL = load_queries("runs.sql")
@@ -40,13 +41,16 @@ _SETTLED = load_queries("settled.sql")
 def claim(connection: apsw.Connection, wanted: ClaimRequest, *, is_alive: IsAlive) -> Claimed:
     """Make the run or take it over; a posted one is given as it is, to be answered again.
 
-    Raises `RunInProgress` while its owner lives; `SettlementConflict` for a currency, zone, tenant or processor that
-    are not the run's or the account's; `ProcessorRejected` for a rejected run unless `retry_rejected`; `WindowOpen`
-    and `NoSuchDay`. Then nothing has changed.
+    Raises `RunInProgress` while its owner lives, and `RunWaiting` for one that is not due where only such is wanted;
+    `SettlementConflict` for a currency, zone, tenant or processor that are not the run's or the account's;
+    `ProcessorRejected` for a rejected run unless `retry_rejected`; `WindowOpen` and `NoSuchDay`. Then nothing has
+    changed.
     """
     if wanted.zone_changed and wanted.zone is None:
         raise InvalidRequest("a change of zone needs the zone: name it with --zone or the setting")
     run = run_by_day(connection, wanted.account, wanted.date)
+    if wanted.only_due:
+        check_due(connection, run, _taker(wanted, is_alive))
     if run is None:
         return _begin(connection, wanted, is_alive)
     if run.owner is not None and run.owner != wanted.owner and is_alive(run.owner):
@@ -66,6 +70,15 @@ def claim(connection: apsw.Connection, wanted: ClaimRequest, *, is_alive: IsAliv
     if is_frozen:
         return _take_over_frozen(connection, run, wanted, is_alive)
     return _take_over(connection, run, wanted, is_alive)
+
+
+def _taker(wanted: ClaimRequest, is_alive: IsAlive) -> Taker:
+    return Taker(
+        processor=wanted.processor,
+        now_ms=wanted.now_ms,
+        is_held=lambda run: run.owner is not None and run.owner != wanted.owner and is_alive(run.owner),
+        processor_moved=wanted.processor_moved,
+    )
 
 
 def _begin(connection: apsw.Connection, wanted: ClaimRequest, is_alive: IsAlive) -> Claimed:

@@ -9,7 +9,10 @@ import apsw
 
 from paykit_settle.booking import settlement_journal
 from paykit_settle.corrections import Correction
+from paykit_settle.errors import BalanceOutOfRange
+from paykit_settle.journal import BALANCE
 from paykit_settle.lifecycle import Event
+from paykit_settle.money import AMOUNT_MAX
 from paykit_settle.store.differences import (
     Seen,
     are_free,
@@ -23,7 +26,7 @@ from paykit_settle.store.evidence import evidence_digest
 from paykit_settle.store.posting import post_journal
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.relisting import OwedRow, are_owed, register_outstanding, take_late_rows, take_owed
-from paykit_settle.store.rows import change, change_many
+from paykit_settle.store.rows import change, change_many, one, rows
 from paykit_settle.store.runs import Attempt, Run, move
 from paykit_settle.store.settled import frozen_count, mark_indexed
 
@@ -45,6 +48,7 @@ class Frozen:
     body: bytes
     body_sha256: str
     settlement: str
+    total_net: int
     rates_body: bytes | None
     scales: Mapping[str, int]
     program: str
@@ -65,12 +69,13 @@ def freeze(connection: apsw.Connection, run: Run, frozen: Frozen, *, now_ms: int
     """Freezes the run's current attempt; None, with nothing stored, when what it takes may not be free any more.
 
     Another run of the account was frozen since it was looked, a person has written a row off, or has taken back that
-    one is to be corrected.
+    one is to be corrected. `BalanceOutOfRange` for a settlement that could not be booked.
     """
     if frozen_count(connection, run) != frozen.frozen_count or not are_free(connection, run, frozen.corrections):
         return None
     if not are_owed(connection, run, frozen.settled_owed) or not take_late_rows(connection, run, frozen.late_rows):
         return None
+    check_balance(connection, run, frozen.total_net)
     take_corrections(connection, run, frozen.corrections)
     take_owed(connection, run, [*frozen.settled_owed, *(identity for _, identity in frozen.late_rows)])
     register_outstanding(connection, run, frozen.outstanding, now_ms=now_ms)
@@ -93,6 +98,26 @@ def freeze(connection: apsw.Connection, run: Run, frozen: Frozen, *, now_ms: int
     )
     mark_indexed(connection, run)
     return move(connection, run, Event.FREEZE, now_ms=now_ms)
+
+
+def check_balance(connection: apsw.Connection, run: Run, total_net: int) -> None:
+    """Pass when the tenant's balance keeps its range with the settlement booked, whatever else is frozen for it.
+
+    What is sent cannot be taken back, so what could not be booked is refused before. `BalanceOutOfRange` says so.
+    """
+    named = {"tenant": run.tenant, "currency": run.settlement_currency}
+    found = one(connection, _SQL["balance_of"], account=BALANCE, **named)
+    after = total_net + (found["balance"] if found else 0)
+    others = [row["total_net"] for row in rows(connection, _SQL["unbooked_totals"], run=run.number, **named)]
+    lowest, highest = (after + sum(part) for part in _by_sign(others))
+    if lowest < -AMOUNT_MAX or highest > AMOUNT_MAX:
+        raise BalanceOutOfRange(
+            f"{run.id}: the balance of tenant {run.tenant} would go beyond ±{AMOUNT_MAX}; nothing was sent"
+        )
+
+
+def _by_sign(amounts: Sequence[int]) -> tuple[list[int], list[int]]:
+    return [each for each in amounts if each < 0], [each for each in amounts if each > 0]
 
 
 def note_seen(connection: apsw.Connection, run: Run, frozen: Frozen, *, now_ms: int) -> None:

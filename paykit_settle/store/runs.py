@@ -15,9 +15,10 @@ import msgspec
 
 from paykit_settle.endpoint import ProcessorIdentity, known_processor
 from paykit_settle.errors import InvariantViolated, RunInProgress
-from paykit_settle.lifecycle import Event, State, next_state
+from paykit_settle.lifecycle import UNFINISHED, Event, State, next_state
 from paykit_settle.models import Settlement
 from paykit_settle.person import Person
+from paykit_settle.retry import next_try_ms
 from paykit_settle.store.changes import note
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, rows
@@ -123,13 +124,21 @@ def move(
     release: bool = False,
     retry_at_ms: int | None = None,
     needs_person: bool = False,
+    is_due_at_once: bool = False,
 ) -> Run:
     """The run after the event; `RunInProgress` if another owner has taken it since, and then nothing changes.
 
-    A claim that is given back (`release`) says when it may be tried again, or that only a person can go on.
+    `release` gives the claim back. A run that is unfinished then is due again at `retry_at_ms`, else after the back-off of
+    its tries; at once when it was not at the end of a try (`is_due_at_once`).
     """
     code, detail = error or (None, None)
     state = next_state(run.state, event)
+    tries, due_ms = run.tries, None
+    if state not in UNFINISHED:
+        tries = 0
+    elif release and not is_due_at_once:
+        tries += 1
+        due_ms = None if needs_person else next_try_ms(now_ms, tries, known_ms=retry_at_ms)
     moved = change(
         connection,
         _SQL["move_run"],
@@ -139,7 +148,8 @@ def move(
         error_detail=detail,
         now_ms=now_ms,
         release=int(release),
-        retry_at_ms=retry_at_ms,
+        retry_at_ms=due_ms,
+        tries=tries,
         needs_person=int(needs_person),
         number=run.number,
         owner=run.owner,

@@ -220,7 +220,7 @@ async def test_run_that_is_frozen_meanwhile_keeps_the_row_that_both_have_read(
                 took.append(1)
 
         async with host(database, fake.url, at_step=at_step) as here:
-            freeze = here.runner._freeze
+            freeze = here.runner._freezer._freeze
 
             async def freeze_second(*arguments: object) -> object:
                 if not took:
@@ -229,7 +229,7 @@ async def test_run_that_is_frozen_meanwhile_keeps_the_row_that_both_have_read(
                     assert (await other.run(D16)).total_net == 100
                 return await freeze(*arguments)  # type: ignore[arg-type]  # as they came
 
-            here.runner._freeze = freeze_second  # type: ignore[method-assign,assignment]  # the moment between look and freeze
+            here.runner._freezer._freeze = freeze_second  # type: ignore[method-assign,assignment]  # the moment between look and freeze
             posted = await here.run(D15)
             assert (posted.total_net, moved(posted)[0][:3]) == (0, ("t1", D15, "run_000002"))
             await check_truth(here, fake)

@@ -52,7 +52,7 @@ async def second() -> AsyncIterator[FakeProcessor]:
         yield processor
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """Ends a run as a crash does."""
 
 

@@ -50,7 +50,7 @@ BY_HAND = Rates("usd", {"eur": "0.5", "isk": "100"}, as_of=AS_OF, source="by han
 ISK_IN_CENTS = RunOptions(scale=ScaleProfile(overrides={"isk": 2}))
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """Ends a run as a crash does: nothing is stored of it."""
 
 

@@ -160,7 +160,7 @@ async def test_killed_pull_is_resumed_on_the_terms_of_who_takes_it_which_it_keep
     assert "f1" not in [query.get("starting_after") for query in again]
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """Ends a run as a crash does."""
 
 

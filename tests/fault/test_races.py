@@ -17,13 +17,13 @@ import pytest
 from aiohttp import web
 
 from fake_processor import FakeProcessor
-from fake_processor.wire import Request
 from paykit_settle.config import Settings
 from paykit_settle.errors import OutcomeUnknown, RunInProgress, SettlementConflict
 from paykit_settle.lifecycle import State, Step
 from paykit_settle.models import PostedSettlement
 from paykit_settle.run_request import make_run_request
 from paykit_settle.service import create_app
+from tests.fault.gate import GATE_TIMEOUT_S, Gate
 from tests.fault.stage import (
     ACCOUNT,
     DAY,
@@ -44,31 +44,9 @@ from tests.fault.stage import (
 from tests.programs import PAYKIT, PROGRAM_TIMEOUT_S, paykit, paykit_with, running
 
 RUN = {"account": ACCOUNT, "date": DAY, "settlement_currency": "usd"}
-GATE_TIMEOUT_S = 100
-"""More than a program gets to end: a gate that is shut holds a run for as long as a test looks."""
 
 
-class Gate:
-    """Holds the processor at the first request of a kind, until it is opened; `reached` says that it came."""
-
-    def __init__(self, fake: FakeProcessor, method: str, path: str) -> None:
-        self.reached, self._opened = threading.Event(), threading.Event()
-        self._kind = (method, path)
-        scripted(fake).instead = self._hold
-
-    def _hold(self, request: Request) -> None:
-        if (request.method, request.path) == self._kind:
-            self.reached.set()
-            assert self._opened.wait(GATE_TIMEOUT_S)
-
-    def open(self) -> None:
-        self._opened.set()
-
-    async def wait(self) -> None:
-        assert await asyncio.to_thread(self.reached.wait, GATE_TIMEOUT_S)
-
-
-class Killed(Exception):
+class Killed(BaseException):
     """The end of a run at a step, as if its process had died there."""
 
 
@@ -284,7 +262,7 @@ async def test_sigterm_lets_the_run_in_flight_finish(fake: FakeProcessor, tmp_pa
 
 
 async def test_run_that_sigterm_cuts_off_is_finished_by_the_next_start(fake: FakeProcessor, tmp_path: Path) -> None:
-    """SRV-03: out at the shutdown time-out, with the run still held; the restarted service leaves no leftovers."""
+    """SRV-03: out at the shutdown time-out, the run given back and due at once; the next start leaves no leftovers."""
     database = tmp_path / "paykit.db"
     gate = Gate(fake, "GET", LIST)
     with running(*serve(fake, database, shutdown_timeout_s=1), cwd=tmp_path) as (process, line):
@@ -295,8 +273,7 @@ async def test_run_that_sigterm_cuts_off_is_finished_by_the_next_start(fake: Fak
             assert await asyncio.to_thread(process.wait, PROGRAM_TIMEOUT_S) == 0
             (answer,) = await asyncio.gather(asked, return_exceptions=True)
             assert isinstance(answer, httpx.TransportError) or (isinstance(answer, httpx.Response) and answer.is_error)
-    ((state, owner),) = columns(database, "SELECT state, owner FROM runs")
-    assert (state, owner is None) == ("pulling", False)
+    assert columns(database, "SELECT state, owner, retry_at_ms, tries FROM runs") == [("pulling", None, None, 0)]
     gate.open()
     with running(*serve(fake, database), cwd=tmp_path) as (_, line):
         async with a_client(url_of(line)) as client:

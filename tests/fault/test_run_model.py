@@ -63,7 +63,7 @@ FAULTS = [
 QUICK = RetryPolicy(attempts_max=2, wait_first_ms=1, request_timeout_s=30, deadline_s=60)
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """The end of a process at a step."""
 
 

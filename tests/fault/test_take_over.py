@@ -139,7 +139,7 @@ async def test_resume_names_the_run_that_a_live_process_holds(fake: FakeProcesso
         )  # fmt: skip
         out, err = await done.communicate()
         assert (done.returncode, "0 runs resumed" in out.decode()) == (3, True)
-        assert "is pulling in another process, which is alive" in err.decode()
+        assert "is pulling: it is in progress in a process that is alive" in err.decode()
 
 
 async def test_page_that_no_other_follows_is_stored_in_time() -> None:

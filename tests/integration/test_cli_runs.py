@@ -371,11 +371,17 @@ def test_resume_ends_with_4_while_the_outcome_stays_unknown_and_with_0_once_it_i
     cli: Cli, fake: FakeProcessor
 ) -> None:
     lose(cli, fake, "reset_after_effect")
-    fake.fault("error_503", route=f"GET {SETTLEMENTS}", retry_after_s=0)
-    still = cli("resume")
-    assert (still.code, "outcome_unknown" in still.err, "1 run resumed" in still.out) == (4, True, True)
+    fake.fault("error_503", retry_after_s=0)
+    still = cli("resume", "run_000001")
+    assert (still.code, "outcome_unknown" in still.err) == (4, True)
+    waits = cli("resume")
+    assert (waits.code, waits.out, "run_000001 of acct_123 is unknown: it waits until 20" in waits.err) == (
+        3,
+        "0 runs resumed\n",
+        True,
+    )
     fake.heal()
-    done = cli("resume", "--json")
+    done = cli("resume", "run_000001", "--json")
     assert (done.code, [row["settlement_id"] for row in done.json]) == (0, ["setl_0001"])
     assert cli("resume").out == "0 runs resumed\n"
     assert len(posts(fake)) == 1

@@ -39,12 +39,15 @@ RANKS = [
     ["late_rows"],
     ["pull", "recheck"],
     ["posting", "checking", "frozen_record"],
+    ["interruption", "giving_back"],
+    ["reading", "driving"],
     ["runner"],
     ["config"],
     ["cli_options", "cli_output", "pull_display"],
+    ["cli_signals"],
     ["cli_settling"],
     ["run_routes", "ledger_routes", "cli_runs", "cli_ledger"],
-    ["service", "cli_upkeep", "cli_listing"],
+    ["service", "cli_upkeep", "cli_listing", "cli_resuming"],
     ["cli_differences", "cli_changes"],
     ["cli"],
     ["__main__", "__init__"],
@@ -70,11 +73,13 @@ OWNERS = {
         "transfers",
         "pull",
         "posting",
-        "runner",
+        "reading",
+        "driving",
         "checking",
         "day_reader",
         "recheck",
         "cli_differences",
+        "cli_resuming",
         "held_rows",
         "earlier_days",
     },
@@ -82,6 +87,7 @@ OWNERS = {
     "cyclopts": {
         "cli",
         "cli_runs",
+        "cli_resuming",
         "cli_listing",
         "cli_upkeep",
         "cli_ledger",
@@ -96,7 +102,7 @@ OWNERS = {
 READS_ENVIRONMENT = {"config", "cli_options"}
 
 FILE_LINES_MAX = 305
-FILE_LINES_MAX_OF = {"errors.py": 335}  # a catalogue: one short class for each code, drawn as one tree
+FILE_LINES_MAX_OF = {"errors.py": 348}  # a catalogue: one short class for each code, drawn as one tree
 FUNCTION_LINES_MAX = 60
 
 

@@ -79,11 +79,11 @@ def test_codes_are_unique_and_snake_case() -> None:
 
 
 def test_statuses_exit_codes_and_retries_agree() -> None:
-    """503, 504 and a run in progress mean "ask again": those alone are retryable, and exit with 3 or 4."""
+    """503, 504 and a run in progress mean "ask again": those alone are retryable, and exit with 3, 4 or 130."""
     for kind in (kind for kind in own_classes().values() if "code" in vars(kind)):
         assert 400 <= kind.http_status <= 599
         assert kind.retryable == (kind.http_status in (503, 504) or kind is RunInProgress), kind
-        assert kind.retryable == (kind.exit_code in (3, 4)), kind
+        assert kind.retryable == (kind.exit_code in (3, 4, 130)), kind
     unknown = [kind for kind in own_classes().values() if getattr(kind, "exit_code", None) == 4]
     assert unknown == [OutcomeUnknown]
 

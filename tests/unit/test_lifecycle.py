@@ -14,11 +14,13 @@ ALLOWED = """
 pulling   claim           pulling
 pulling   freeze          frozen
 pulling   fail            failed
+pulling   give back       pulling
 frozen    claim frozen    frozen
 frozen    accept          posted
 frozen    reject          rejected
 frozen    fail            failed
 frozen    lose            unknown
+frozen    give back       frozen
 failed    claim           pulling
 failed    claim frozen    frozen
 unknown   claim frozen    unknown
@@ -26,6 +28,7 @@ unknown   accept          posted
 unknown   reject          rejected
 unknown   lose            unknown
 unknown   fail            unknown
+unknown   give back       unknown
 unknown   declare absent  failed
 rejected  retry rejected  pulling
 """

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paykit_settle.retry import RetryPolicy, parse_retry_after
+from paykit_settle.retry import (
+    BACK_OFF_FIRST_S,
+    BACK_OFF_MAX_S,
+    RetryPolicy,
+    back_off_s,
+    next_try_ms,
+    parse_retry_after,
+)
 
 NOW = datetime(2025, 6, 10, 12, tzinfo=UTC)
 
@@ -69,3 +76,29 @@ def test_wish_is_capped_and_never_outlasts_the_deadline(wish: int, elapsed_s: fl
     """NET-03, with the default cap of 30 s and deadline of 60 s."""
     got = RetryPolicy().wait(wish, elapsed_s=elapsed_s)
     assert (got, type(got)) == (wait, type(wait))
+
+
+# Runs that stay unfinished.
+
+
+@pytest.mark.parametrize(
+    ("tries", "seconds"), [(0, 60), (1, 60), (2, 120), (3, 240), (4, 480), (5, 900), (6, 900), (10**9, 900)]
+)
+def test_unfinished_run_waits_a_minute_then_twice_as_long_up_to_a_quarter_of_an_hour(tries: int, seconds: int) -> None:
+    assert back_off_s(tries) == seconds
+
+
+@given(tries=st.integers(0, 10**6), now_ms=st.integers(0, 2**45))
+def test_run_is_due_after_its_back_off_where_nothing_is_known(tries: int, now_ms: int) -> None:
+    wait_ms = next_try_ms(now_ms, tries, known_ms=None) - now_ms
+    assert BACK_OFF_FIRST_S * 1000 <= wait_ms <= BACK_OFF_MAX_S * 1000
+
+
+@given(tries=st.integers(0, 10**6), now_ms=st.integers(0, 2**45), known_ms=st.integers(0, 2**46))
+def test_run_is_due_when_it_is_known_to_go_on_and_never_in_the_past(tries: int, now_ms: int, known_ms: int) -> None:
+    assert next_try_ms(now_ms, tries, known_ms=known_ms) == max(known_ms, now_ms + 1000)
+
+
+@given(tries=st.integers(0, 10**6))
+def test_back_off_never_gets_shorter(tries: int) -> None:
+    assert back_off_s(tries) <= back_off_s(tries + 1)

@@ -36,14 +36,15 @@ SELECT max(coalesce((SELECT max(id) FROM runs), 0), coalesce((SELECT max(number)
        :now_ms, :now_ms, :processor_url, :key_mode, :terms, :rates_given;
 
 -- name: claim_run
--- Takes a run over, from the state and owner that were read in this very transaction.
+-- Takes a run over, from the state and owner that were read in this very transaction. Should its new owner die, it is due
+-- at once.
 UPDATE runs
 SET owner = :owner, state = :state, settlement_currency = :settlement_currency, tenant = :tenant, zone = :zone,
     window_start_s = :window_start_s, window_end_s = :window_end_s, attempt = :attempt, pull = :pull,
     pull_started_at_ms = :pull_started_at_ms, requested_by = :requested_by, principal = :principal,
     changed_at_ms = :now_ms,
     processor_url = :processor_url, key_mode = :key_mode, terms = :terms, rates_given = :rates_given,
-    retry_at_ms = NULL, needs_person = 0, error_code = NULL, error_detail = NULL
+    error_code = NULL, error_detail = NULL, retry_at_ms = NULL, needs_person = 0
 WHERE id = :number;
 
 -- name: move_run
@@ -51,13 +52,13 @@ WHERE id = :number;
 UPDATE runs
 SET state = :state, settlement_id = coalesce(:settlement_id, settlement_id), error_code = :error_code,
     error_detail = :error_detail, changed_at_ms = :now_ms, owner = CASE WHEN :release THEN NULL ELSE owner END,
-    retry_at_ms = :retry_at_ms, needs_person = :needs_person
+    retry_at_ms = :retry_at_ms, tries = :tries, needs_person = :needs_person
 WHERE id = :number AND owner = :owner AND state = :state_before;
 
 -- name: resolve_run
 UPDATE runs
 SET state = :state, settlement_id = coalesce(:settlement_id, settlement_id), error_code = :error_code,
-    error_detail = :error_detail, changed_at_ms = :now_ms, owner = NULL
+    error_detail = :error_detail, changed_at_ms = :now_ms, owner = NULL, retry_at_ms = NULL, tries = 0, needs_person = 0
 WHERE id = :number AND state = 'unknown' AND owner IS :owner;
 
 -- name: next_attempt
@@ -66,6 +67,21 @@ WHERE id = :number AND owner IS :owner AND attempt = :attempt;
 
 -- name: unfinished_runs
 SELECT {run_columns} FROM runs WHERE state IN ('pulling', 'frozen', 'unknown') ORDER BY date, account;
+
+-- name: next_retry
+-- When the next run is due that waits by itself.
+SELECT min(retry_at_ms) AS at_ms FROM runs
+WHERE state IN ('pulling', 'frozen', 'unknown') AND owner IS NULL AND NOT needs_person AND retry_at_ms > :now_ms;
+
+-- name: balance_of
+SELECT balance FROM accounts WHERE tenant = :tenant AND id = :account AND currency = :currency;
+
+-- name: unbooked_totals
+-- What is frozen for a tenant and a currency, and neither booked nor given up.
+SELECT json_extract(attempts.settlement, '$.total_net') AS total_net FROM runs
+JOIN attempts ON attempts.run = runs.id AND attempts.number = runs.attempt
+WHERE runs.state IN ('frozen', 'unknown') AND runs.tenant = :tenant AND runs.settlement_currency = :currency
+    AND runs.id <> :run;
 
 -- name: posted_days
 -- The posted days of an account in a span of dates, oldest first.
