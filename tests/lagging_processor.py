@@ -21,10 +21,10 @@ DAY = "2026-01-15"
 NET = 970
 
 SENDS = (
-    "stored", "stored", "stored and lost", "stored and 500", "500", "503", "lost", "late", "in flight", "refused",
-    "unauthorized",
+    "stored", "stored and 500", "stored and 500", "stored and 500", "stored and lost", "stored and lost", "500", "500",
+    "lost", "late", "late", "refused", "503", "in flight", "unauthorized",
 )  # fmt: skip
-LOOK_UPS = ("list", "list", "list", "no route", "503", "no list", "forbidden")
+LOOK_UPS = ("list", "list", "list", "list", "list", "list", "no route", "503", "no list", "forbidden")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class LaggingProcessor:
         self.has_list = random.random() < 0.85
         self.filters = random.random() < 0.7
         self.tells_key = random.random() < 0.5
-        self.oddness = random.choice((0.1, 0.3, 0.6, 0.9))
+        self.oddness = random.choice((0.3, 0.6, 0.9, 1))
 
     def heal(self) -> None:
         """Ends its failures; its list goes on lagging."""
@@ -126,18 +126,19 @@ class LaggingProcessor:
         for due_s, key, body in [each for each in self._on_their_way if each[0] <= self.now_s]:
             self._on_their_way.remove((due_s, key, body))
             kept = self._keys.get(key)
-            if kept is None or kept.until_s <= self.now_s:
-                self._store(key, body)
+            if kept is None or kept.until_s <= due_s:
+                self._store(key, body, at_s=due_s)
 
-    def _store(self, key: str, body: bytes) -> dict[str, object]:
+    def _store(self, key: str, body: bytes, *, at_s: int | None = None) -> dict[str, object]:
+        at_s = self.now_s if at_s is None else at_s
         identity = f"setl_{len(self.settlements) + 1}"
         entry = {"id": identity, "status": "created", **json.loads(body)}
         if self.tells_key:
             entry |= {"idempotency_key": key, "body_sha256": hashlib.sha256(body).hexdigest()}
         self.settlements.append(entry)
         # What was on its way has used up part of the time within which it is listed.
-        self._visible_s[identity] = self.now_s + self._random.choice((0, 1, 10, 300, LAG_MAX_S - 70))
-        self._keys[key] = Kept(body=body, until_s=self.now_s + KEY_KEPT_S, status=200, answer=entry)
+        self._visible_s[identity] = at_s + self._random.choice((0, 10, 300, LAG_MAX_S - 70, LAG_MAX_S - 70))
+        self._keys[key] = Kept(body=body, until_s=at_s + KEY_KEPT_S, status=200, answer=entry)
         return entry
 
     def _fail(self, key: str, body: bytes) -> RawAnswer:

@@ -37,7 +37,7 @@ TRIES_MAX = 12
 TRIES_AFTER_MAX = 60
 POLICY = RetryPolicy(attempts_max=2, wait_first_ms=1)
 OPTIONS = RunOptions(absence_age_s=LAG_MAX_S + 1)
-PAUSES_S = (0, 1, 30, 300, 599, 601, 3_600, 8 * 3_600, 25 * 3_600)
+PAUSES_S = (0, 1, 30, 100, 200, 300, 400, 601, 3_600, 25 * 3_600)
 
 
 @dataclass(slots=True)
