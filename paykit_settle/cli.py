@@ -153,6 +153,8 @@ def serve_command(
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script: ends the process with the exit code of what happened."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    # That a request is tried again is no news: what comes of it is said.
+    logging.getLogger("stamina").setLevel(logging.ERROR)
     for stream in (sys.stdout, sys.stderr):
         # A currency sign that the terminal cannot show must not end a settlement half printed.
         with contextlib.suppress(AttributeError):

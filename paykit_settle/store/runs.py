@@ -128,8 +128,8 @@ def move(
 ) -> Run:
     """The run after the event; `RunInProgress` if another owner has taken it since, and then nothing changes.
 
-    `release` gives the claim back. A run that is unfinished then is due again at `retry_at_ms`, else after the back-off of
-    its tries; at once when it was not at the end of a try (`is_due_at_once`).
+    `release` gives the claim back. A run that is unfinished then is due again at `retry_at_ms`, else after the back-off
+    of its tries; at once when it was not at the end of a try (`is_due_at_once`).
     """
     code, detail = error or (None, None)
     state = next_state(run.state, event)

@@ -167,6 +167,12 @@ def posts(fake: FakeProcessor) -> list[RequestRecord]:
     return of_kind(fake, "POST", SETTLEMENTS)
 
 
+def check_sent_once(fake: FakeProcessor) -> None:
+    """One settlement came of all that was sent, and it was ever the same bytes under the same key."""
+    assert len({(request.idempotency_key, request.body) for request in posts(fake)}) == 1
+    assert len(fake.state.settlements(account=ACCOUNT)) == 1
+
+
 @dataclass(slots=True, kw_only=True)
 class Host:
     """One process that settles: its client, its database, its runner."""

@@ -1,7 +1,7 @@
 """What goes on by itself, and what is left alone: by its time, its processor, its owner, or a person's say.
 
-Without these a service would leave a lost answer for somebody to find, hammer a processor that is down, or take up a run
-that is settled elsewhere.
+Without these a service would leave a lost answer for somebody to find, hammer a processor that is down, or take up a
+run that is settled elsewhere.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from tests.fault.stage import (
     Host,
     Ticks,
     a_processor,
+    check_sent_once,
     check_truth,
     columns,
     host,
@@ -98,7 +99,7 @@ async def test_unknown_run_is_left_alone_until_its_time_has_come(fake: FakeProce
             assert await due(here) == []
         here.ticks.advance(BACK_OFF_FIRST_S)
         assert [type(outcome) for outcome in await due(here)] == [PostedSettlement]
-        assert len(posts(fake)) == 1
+        check_sent_once(fake)
         await check_truth(here, fake)
 
 
@@ -127,7 +128,7 @@ async def test_who_asks_for_the_day_need_not_wait(fake: FakeProcessor, tmp_path:
     async with host(tmp_path / "paykit.db", fake.url) as here:
         await lose(here, fake)
         assert (await here.run()).settlement_id == "setl_0001"
-        assert len(posts(fake)) == 1
+        check_sent_once(fake)
 
 
 async def test_resume_of_one_run_takes_it_now_and_of_one_that_has_ended_says_so(
@@ -220,6 +221,12 @@ def driver_of(here: Host) -> Driver:
     return Driver(lambda: here.runner.resume(requested_by="service", is_quiet=True), here.store, now_ms=here.ticks)
 
 
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What stands in the log of a service; that a request is tried again does not, see `cli.py`."""
+    ours = [record for record in caplog.records if record.name.startswith("paykit_settle")]
+    return [record.getMessage() for record in ours if record.levelno >= logging.WARNING]
+
+
 async def test_driver_says_a_change_of_state_once_and_nothing_of_what_stays(
     fake: FakeProcessor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -231,13 +238,11 @@ async def test_driver_says_a_change_of_state_once_and_nothing_of_what_stays(
         for _ in range(5):
             here.ticks.advance(15 * 60)
             assert await driver.look() == LOOK_EVERY_S
-        assert caplog.records == []
+        assert said(caplog) == []
         fake.heal()
         here.ticks.advance(15 * 60)
         await driver.look()
-        assert [record.getMessage() for record in caplog.records] == [
-            f"resumed run_000001 of acct_123 on {DAY}: posted as setl_0001"
-        ]
+        assert said(caplog) == [f"resumed run_000001 of acct_123 on {DAY}: posted as setl_0001"]
 
 
 async def test_driver_comes_back_when_the_next_run_is_due(fake: FakeProcessor, tmp_path: Path) -> None:
@@ -254,15 +259,16 @@ async def test_driver_comes_back_when_the_next_run_is_due(fake: FakeProcessor, t
 async def test_driver_says_once_why_a_run_cannot_be_taken_up(
     fake: FakeProcessor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    database = tmp_path / "paykit.db"
-    async with host(database, fake.url, tenants={"acct_123": "shop"}) as here:
+    async with host(tmp_path / "paykit.db", fake.url) as here:
         await lose(here, fake)
         await here.change("UPDATE runs SET zone = 'Nowhere/Else', state = 'pulling', attempt = 2")
         driver = driver_of(here)
         for _ in range(4):
             here.ticks.advance(15 * 60)
             await driver.look()
-    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 2
+    (line,) = said(caplog)
+    assert "run_000001" in line
+    assert "unknown time zone 'Nowhere/Else'" in line
 
 
 async def test_driver_says_once_that_the_database_cannot_be_read(
@@ -343,4 +349,4 @@ async def test_service_goes_on_by_itself_with_an_unknown_run_when_its_time_has_c
         await later()
         assert columns(database, "SELECT state, owner, tries FROM runs") == [("posted", None, 0)]
     assert caplog.text.count("resumed run_000001") == 1
-    assert len(posts(fake)) == 1
+    check_sent_once(fake)
