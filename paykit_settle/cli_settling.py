@@ -77,7 +77,8 @@ async def _look_at_days(wanted: Wanted, asked: Asked, settings: Settings, output
     options, clock = settings.run_options(), Clock()
     async with settings.make_client() as client:
         gets = client.send_only_gets()
-        async with settling(client, settings, wanted.rates, now=clock.now) as (runner, store):
+        # Whoever breaks it off waits for nothing: no money is on its way.
+        async with settling(client, settings, wanted.rates, now=clock.now, patience_s=0) as (runner, store):
 
             async def show(request: RunRequest) -> None:
                 looked = await look(runner, store, gets, request, asked, clock=clock, options=options)
@@ -138,8 +139,12 @@ async def settling(
     rates: Rates | None = None,
     *,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    patience_s: int | None = None,
 ) -> AsyncIterator[tuple[Runner, Store]]:
-    """A runner on the database of the settings, and that database; both are closed in order at the end."""
+    """A runner on the database of the settings, and that database; both are closed in order at the end.
+
+    A run that is still in flight then is waited for, at most `patience_s`.
+    """
     store = settings.open_store()
     try:
         with PullDisplay() as display:
@@ -155,7 +160,7 @@ async def settling(
             try:
                 yield runner, store
             finally:
-                await runner.close()
+                await runner.close(timeout_s=patience_s)
     finally:
         await asyncio.to_thread(store.close)
 

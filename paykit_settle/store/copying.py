@@ -55,7 +55,7 @@ def working_copy(database: str | Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
             try:
                 yield copy
             except DatabaseUnusable as error:  # what is wrong with the copy is wrong with the original
-                raise type(error)(str(error).replace(str(copy), str(database))) from error
+                raise type(error)(str(error).replace(str(copy), str(file))) from error
 
 
 def _copy(file: Path, copy: Path, busy_timeout_ms: int) -> None:
