@@ -11,7 +11,7 @@ import shutil
 import signal
 import stat
 import subprocess
-import time
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ import apsw
 import pytest
 
 from fake_processor import FakeProcessor
+from fake_processor.wire import Request
 from paykit_settle import transfers
 from paykit_settle.cli import main
 from paykit_settle.store.copying import working_copy
@@ -35,6 +36,8 @@ from tests.programs import PAYKIT, environment, running
 DATABASE = "paykit.db"
 D13, D14, D16, D17 = "2026-01-13", "2026-01-14", "2026-01-16", "2026-01-17"
 RELEASE = Path(__file__).parents[1] / "data" / "releases" / "0.1.0.db"
+
+READ_URI = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,6 +399,10 @@ def half_written(source: Path, target: Path) -> None:
     connection.execute("ROLLBACK")
     connection.close()
     source.unlink()
+    assert Path(f"{target}-journal").stat().st_size > 0
+    uncommitted = apsw.Connection(f"file:{target}?mode=ro&immutable=1", flags=READ_URI)
+    assert uncommitted.execute("SELECT DISTINCT state FROM runs").get == "failed"
+    uncommitted.close()
 
 
 def test_file_that_a_service_has_open_is_read_beside_it_and_unchanged(
@@ -460,14 +467,20 @@ def test_dry_run_that_is_broken_off_leaves_no_copy(
     assert run("--date", D14).code == 0
     held = tmp_path / "tmp"
     held.mkdir()
-    fake.fault("latency", route=f"GET {LIST}", wait_ms=60_000)
+    asked, ended = threading.Event(), threading.Event()
+
+    def keep_waiting(request: Request) -> None:
+        if request.path == LIST:
+            asked.set()
+            ended.wait(60)
+
+    scripted(fake).instead = keep_waiting
     words = [str(PAYKIT), "run", "--account", ACCOUNT, "--date", DAY, "--dry-run"]
     env = environment({"TMPDIR": str(held), "PAYKIT_PROCESSOR_URL": fake.url})
     with subprocess.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 60
-        while not list(held.rglob("*-owners/*")) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        assert asked.wait(60)
         assert list(held.rglob("copy.db")) != []
         process.send_signal(number)
         assert process.wait(60) == code
+    ended.set()
     assert os.listdir(held) == []
