@@ -13,6 +13,7 @@ import stat
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,8 @@ from fake_processor import FakeProcessor
 from fake_processor.wire import Request
 from paykit_settle import transfers
 from paykit_settle.cli import main
+from paykit_settle.errors import StoreBusy
+from paykit_settle.store import copying
 from paykit_settle.store.copying import working_copy
 from paykit_settle.store.database import RESTORING_SUFFIX
 from paykit_settle.store.migrations import known_migrations
@@ -422,18 +425,8 @@ def test_file_that_a_service_has_open_is_read_beside_it_and_unchanged(
 def test_locked_file_is_busy_as_for_the_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transfers.init_db(tmp_path / DATABASE)
     monkeypatch.setenv("PAYKIT_BUSY_TIMEOUT_MS", "50")
-    program = (
-        "import apsw, sys; c = apsw.Connection('paykit.db'); c.execute('BEGIN EXCLUSIVE'); print('locked', flush=True);"
-        "sys.stdin.read()"
-    )
-    python = str(PAYKIT.parent / "python")
-    with subprocess.Popen(
-        [python, "-c", program], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "locked\n"
+    with holding(tmp_path / DATABASE, "BEGIN EXCLUSIVE"):
         looked, done = run("--date", DAY, "--dry-run", "--json"), run("--date", DAY, "--json")
-        holder.communicate()
     assert (looked.code, looked.json[0]["error"]) == (done.code, done.json[0]["error"]) == (3, "store_busy")
 
 
@@ -447,6 +440,53 @@ def test_copy_is_its_users_alone_and_gone_at_the_end(tmp_path: Path) -> None:
         assert stat.S_IMODE(copy.parent.stat().st_mode) == 0o700
         Store(copy).close()
     assert not copy.parent.exists()
+
+
+def test_file_that_is_opened_and_written_while_it_is_copied_is_copied_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that somebody may have written meanwhile are not believed; what he has committed is in the copy."""
+    path, opener = tmp_path / DATABASE, ExitStack()
+    Store(path).close()
+    copy_bytes = copying._copy_bytes
+
+    def somebody_comes(descriptor: int, file: Path, copy: Path) -> None:
+        copy_bytes(descriptor, file, copy)
+        opener.enter_context(holding(path, "BEGIN IMMEDIATE; INSERT INTO empty_lookups VALUES ('a', 'b', 1); COMMIT"))
+
+    monkeypatch.setattr(copying, "_copy_bytes", somebody_comes)
+    with opener, working_copy(path) as copy:
+        assert columns(copy, "SELECT account FROM empty_lookups") == [("a",)]
+
+
+def test_file_that_a_restore_exchanges_while_it_is_opened_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / DATABASE
+    Store(path).close()
+    shutil.copy(path, tmp_path / "other.db")
+    monkeypatch.setattr(copying, "_lock", lambda *_: (tmp_path / "other.db").rename(path))
+    with pytest.raises(StoreBusy, match="was exchanged"), working_copy(path):
+        pass
+
+
+@contextmanager
+def holding(path: Path, sql: str) -> Iterator[None]:
+    """Another process that has done something to a database, and has it open."""
+    program = (
+        "import apsw, sys; c = apsw.Connection(sys.argv[1]); c.execute(sys.argv[2]); print('done', flush=True);"
+        "sys.stdin.read()"
+    )
+    python = str(PAYKIT.parent / "python")
+    with subprocess.Popen(
+        [python, "-c", program, str(path), sql], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "done\n"
+        try:
+            yield
+        finally:
+            other.communicate()
 
 
 def test_copy_without_room_for_it_is_refused_with_the_bytes_that_it_needs(
