@@ -6,6 +6,7 @@ in `cli.py`.
 
 import asyncio
 import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +33,9 @@ from paykit_settle.window import DEFAULT_ZONE, NoSuchDay, load_zone
 from paykit_settle.wire import rates_table
 
 EXIT_TERMINATED = 143
+MIB = 1024 * 1024
+LARGE_BYTES = 256 * MIB
+"""A database of which a dry run says that it is being copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,8 @@ def look_at_days(wanted: Wanted, asked: Asked, settings: Settings, output: Outpu
     """Show what `run_days` would do, by doing it on a copy of the database that nothing is sent from."""
     wanted.requests(DEFAULT_ZONE)
     settings.check_client()
+    if (size := _size(settings.database)) >= LARGE_BYTES:
+        output.warn(f"the dry run works on a copy of the database: copying {size // MIB:,} MiB")
     with _ended_by_sigterm(), working_copy(settings.database, busy_timeout_ms=settings.busy_timeout_ms) as copy:
         said = () if copy.exists() else (f"there is no database {settings.database} yet: no day was ever run",)
         return asyncio.run(_look_at_days(wanted, asked, replace(settings, database=str(copy)), output, said))
@@ -87,6 +93,13 @@ async def _look_at_days(wanted: Wanted, asked: Asked, settings: Settings, output
             return await _in_order(wanted.requests(await _zone(store, wanted.account, settings)), show, output)
 
 
+def _size(database: str) -> int:
+    try:
+        return Path(database).stat().st_size
+    except OSError:  # what that means is said by who opens it
+        return 0
+
+
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
     """SIGTERM ends the block as an exception would: what was made for it is taken away."""
@@ -94,6 +107,9 @@ def _ended_by_sigterm() -> Iterator[None]:
     def end(*_: object) -> None:
         raise SystemExit(EXIT_TERMINATED)
 
+    if threading.current_thread() is not threading.main_thread():  # signals are its alone
+        yield
+        return
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield

@@ -38,11 +38,12 @@ def working_copy(database: str | Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
     a file gives up all of a process's locks on it.
     """
     file = Path(os.path.realpath(database))
-    with TemporaryDirectory(prefix="paykit-settle-") as folder:
-        copy = Path(folder) / "copy.db"
-        owners = set(living_owners(file))
+    with _folder() as folder:
+        copy = folder / "copy.db"
         try:
+            owners = set(living_owners(file))
             _copy(file, copy, busy_timeout_ms)
+            owners |= set(living_owners(file))
         except apsw.BusyError as error:
             raise StoreBusy(f"database {database} is locked by another process") from error
         except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError) as error:
@@ -50,12 +51,23 @@ def working_copy(database: str | Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
         except apsw.Error as error:
             raise domain_error(error) from error
         except OSError as error:
-            raise DatabaseUnusable(f"database {database} cannot be copied: {error.strerror}") from error
-        with standing_in(copy, owners | set(living_owners(file))):
+            kind = StoreUnavailable if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else DatabaseUnusable
+            raise kind(f"database {database} cannot be copied: {error.strerror}") from error
+        with standing_in(copy, owners):
             try:
                 yield copy
             except DatabaseUnusable as error:  # what is wrong with the copy is wrong with the original
                 raise type(error)(str(error).replace(str(copy), str(file))) from error
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    try:
+        made = TemporaryDirectory(prefix="paykit-settle-")
+    except OSError as error:
+        raise StoreUnavailable(f"there is no folder for a copy of the database: {error.strerror}") from None
+    with made as folder:
+        yield Path(folder)
 
 
 def _copy(file: Path, copy: Path, busy_timeout_ms: int) -> None:

@@ -24,7 +24,7 @@ import pytest
 
 from fake_processor import FakeProcessor
 from fake_processor.wire import Request
-from paykit_settle import transfers
+from paykit_settle import cli_settling, transfers
 from paykit_settle.cli import main
 from paykit_settle.errors import StoreBusy
 from paykit_settle.store import copying
@@ -498,6 +498,22 @@ def test_copy_without_room_for_it_is_refused_with_the_bytes_that_it_needs(
     looked = run("--date", DAY, "--dry-run", "--json")
     assert (looked.code, looked.json[0]["error"]) == (3, "store_unavailable")
     assert f"{size:,} bytes" in looked.json[0]["detail"]
+
+
+def test_large_database_is_said_to_be_copied(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "copying" not in run("--date", DAY, "--dry-run").err
+    assert run("--date", DAY).code == 0
+    monkeypatch.setattr(cli_settling, "LARGE_BYTES", 1024)
+    assert "the dry run works on a copy of the database: copying 0 MiB\n" in run("--date", DAY, "--dry-run").err
+
+
+def test_copy_without_a_folder_for_it_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(**_: str) -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(copying, "TemporaryDirectory", nowhere)
+    looked = run("--date", DAY, "--dry-run", "--json")
+    assert (looked.code, looked.json[0]["error"]) == (3, "store_unavailable")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
