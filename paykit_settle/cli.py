@@ -90,7 +90,7 @@ def run(
     database: Database = None,
     config: ConfigFile = None,
     json_lines: AsJson = False,
-    dry_run: Annotated[bool, Parameter(negative="", help="Show the payload and post nothing.")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Show what would be done, and change nothing.")] = False,
     retry_rejected: Annotated[bool, Parameter(negative="", help="Try a rejected day anew.")] = False,
     after_restore_checked: Annotated[
         bool, Parameter(negative="", help="Take late rows in although the processor cannot be asked who settled them.")
@@ -112,8 +112,6 @@ def run(
         currency=currency,
         rates=read_rates(rates) if rates is not None else None,
     )
-    if dry_run:
-        return asyncio.run(look_at_days(wanted, settings, output))
     asked = Asked(
         by="cli",
         retry_rejected=retry_rejected,
@@ -123,6 +121,8 @@ def run(
         new_terms=new_terms,
         after_restore_checked=after_restore_checked,
     )
+    if dry_run:
+        return look_at_days(wanted, asked, settings, output)
     return asyncio.run(run_days(wanted, asked, settings, output))
 
 

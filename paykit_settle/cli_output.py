@@ -5,19 +5,20 @@ Answers go to standard output, errors to standard error for people and to standa
 
 import json
 import sys
+from collections.abc import Sequence
 from datetime import date
 
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
 
+from paykit_settle.dry_run import Looked, looked_json
 from paykit_settle.errors import RunRefused, SettleError
-from paykit_settle.models import PostedSettlement, Settlement
-from paykit_settle.money import ScaleProfile, format_amount
-from paykit_settle.report import posted_json, settlement_json, warnings_of
+from paykit_settle.models import PostedSettlement
+from paykit_settle.money import format_amount
+from paykit_settle.report import posted_json, warnings_of
 from paykit_settle.store.runs import Run
 from paykit_settle.store.waiting import Wait
 from paykit_settle.terminal import settlement_table
-from paykit_settle.wire import encode_body, settlement_key, settlement_payload
 
 UNBOUNDED_WIDTH = 10_000
 
@@ -43,28 +44,32 @@ class Output:
         if self._as_json:
             self._line(posted_json(posted))
             return
-        self.show(settlement_table(posted.settlement))
-        for warning in posted.warnings:
-            if warning != posted.settlement.window.odd_length:  # the statement has that one
-                self.say(f"note     {warning}")
+        self._statement(posted)
+        how = "This day was settled before" if posted.replayed else "The processor answered"
         total = format_amount(posted.total_net, posted.currency)
         self.say(
-            f"\nThe processor answered: {posted.settlement_id} {posted.status}, "
-            f"total_net {posted.total_net} {posted.currency} ({total})" + ", settled before" * posted.replayed
+            f"\n{how}: {posted.settlement_id} {posted.status}, total_net {posted.total_net} {posted.currency} ({total})"
         )
 
-    def dry_run(self, settlement: Settlement, scale: ScaleProfile) -> None:
-        """What would be posted, byte for byte, under which key."""
-        payload = settlement_payload(settlement, scale)
-        key = settlement_key(settlement.account, settlement.date)
+    def looked(self, looked: Looked, said: Sequence[str]) -> None:
+        """What `run` would do with a day, byte for byte, under which key; `said` is to be told along with it."""
         if self._as_json:
-            shown = {"dry_run": True, "idempotency_key": key, "payload": payload, **settlement_json(settlement)}
-            odd = settlement.window.odd_length
-            self._line(shown | {"warnings": [odd] if odd else []})
+            shown = looked_json(looked)
+            self._line({**shown, "warnings": [*said, *looked.settled.warnings]})
             return
-        self.show(settlement_table(settlement))
-        self.say(f"\nDry run: nothing was posted. POST /v1/settlements\nIdempotency-Key: {key}\n")
-        self.say(encode_body(payload).decode("ascii"))
+        self._statement(looked.settled, said)
+        self.say(f"\nDry run: {_would(looked)}")
+        if looked.window_open is not None:
+            self.say(f"window_open: {looked.window_open}; until then `run` refuses, and rows may still come")
+        if looked.is_sent:
+            self.say(f"POST /v1/settlements\nIdempotency-Key: {looked.attempt.idempotency_key}\n")
+            self.say(looked.attempt.body.decode("ascii"))
+
+    def _statement(self, settled: PostedSettlement, said: Sequence[str] = ()) -> None:
+        self.show(settlement_table(settled.settlement))
+        for warning in [*said, *settled.warnings]:
+            if warning != settled.settlement.window.odd_length:  # the statement has that one
+                self.say(f"note     {warning}")
 
     def error(self, error: SettleError, *, day: date | None = None) -> None:
         """Why something was not done, with every problem named."""
@@ -118,3 +123,17 @@ class Output:
         wide = self._console.options.update(width=UNBOUNDED_WIDTH)
         needed = Measurement.get(self._console, wide, renderable).maximum
         Console(width=max(self._console.width, needed), highlight=False).print(renderable)
+
+
+def _would(looked: Looked) -> str:
+    run, identity = looked.settled.run_id, looked.settled.settlement_id
+    if looked.would == "nothing":
+        return f"settled already as {identity} ({run}), nothing would be sent"
+    if looked.would == "book":
+        return f"the processor has it already as {identity}, of these very bytes: it would be booked, nothing sent"
+    if looked.before is not None and looked.was_frozen:
+        return (
+            f"{run} is {looked.before.state}, its settlement is frozen: it would be looked up and sent again as it is; "
+            "nothing was posted"
+        )
+    return "nothing was posted"

@@ -1,12 +1,14 @@
-"""What `paykit-settle run` does with its days: settles them in order, or looks at them and posts nothing.
+"""What `paykit-settle run` does with its days: settles them in order, or shows what that would do and sends nothing.
 
 The account's own zone says which day `yesterday` is, so the database is opened first. The command and its options are
 in `cli.py`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+import signal
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,18 +20,23 @@ from paykit_settle.cli_signals import minding_signals
 from paykit_settle.client import ProcessorClient
 from paykit_settle.config import Settings
 from paykit_settle.days import resolve_days
+from paykit_settle.dry_run import Clock, look
 from paykit_settle.errors import Interrupted, InvalidRequest, RunRefused, SettleError
 from paykit_settle.pull_display import PullDisplay
 from paykit_settle.rates import Rates
-from paykit_settle.run import build_settlement
 from paykit_settle.run_request import RunRequest, make_run_request
 from paykit_settle.runner import Runner
 from paykit_settle.store.accounts import account_of
-from paykit_settle.store.edges import planned_window
+from paykit_settle.store.copying import working_copy
 from paykit_settle.store.store import Store
 from paykit_settle.strict_json import loads
-from paykit_settle.window import DEFAULT_ZONE, NoSuchDay, Window, load_zone
+from paykit_settle.window import DEFAULT_ZONE, NoSuchDay, load_zone
 from paykit_settle.wire import rates_table
+
+EXIT_TERMINATED = 143
+MIB = 1024 * 1024
+LARGE_BYTES = 256 * MIB
+"""A database of which a dry run says that it is being copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,52 +71,61 @@ async def run_days(wanted: Wanted, asked: Asked, settings: Settings, output: Out
             return await _in_order(requests, settle, output, is_interrupted=lambda: runner.is_interrupted)
 
 
-async def look_at_days(wanted: Wanted, settings: Settings, output: Output) -> int:
-    """Show what would be settled, in the account's own windows where its database exists; posts nothing."""
-    options = settings.run_options()
+def look_at_days(wanted: Wanted, asked: Asked, settings: Settings, output: Output) -> int:
+    """Show what `run_days` would do, by doing it on a copy of the database that nothing is sent from."""
     wanted.requests(DEFAULT_ZONE)
-    store = _existing_store(settings)
+    settings.check_client()
+    if (size := _size(settings.database)) >= LARGE_BYTES:
+        output.warn(f"the dry run works on a copy of the database: copying {size // MIB:,} MiB")
+    with _ended_by_sigterm(), working_copy(settings.database, busy_timeout_ms=settings.busy_timeout_ms) as copy:
+        said = () if copy.exists() else (f"there is no database {settings.database} yet: no day was ever run",)
+        return asyncio.run(_look_at_days(wanted, asked, replace(settings, database=str(copy)), output, said))
+
+
+async def _look_at_days(wanted: Wanted, asked: Asked, settings: Settings, output: Output, said: tuple[str, ...]) -> int:
+    options, clock = settings.run_options(), Clock()
+    async with settings.make_client() as client:
+        gets = client.send_only_gets()
+        # Whoever breaks it off waits for nothing: no money is on its way.
+        async with settling(client, settings, wanted.rates, now=clock.now, patience_s=0) as (runner, store):
+
+            async def show(request: RunRequest) -> None:
+                looked = await look(runner, store, gets, request, asked, clock=clock, options=options)
+                output.looked(looked, said)
+
+            return await _in_order(wanted.requests(await _zone(store, wanted.account, settings)), show, output)
+
+
+def _size(database: str) -> int:
     try:
-        zone = await _zone(store, wanted.account, settings)
+        return Path(database).stat().st_size
+    except OSError:  # what that means is said by who opens it
+        return 0
 
-        async def look(request: RunRequest) -> None:
-            window = await _window(store, request, zone)
-            settlement = await build_settlement(
-                client,
-                wanted.rates,
-                request.account,
-                request.date,
-                request.settlement_currency,
-                options=replace(options, zone=zone),
-                allow_open=True,
-                window=window,
-            )
-            output.dry_run(settlement, options.scale)
 
-        async with settings.make_client() as client:
-            return await _in_order(wanted.requests(zone), look, output)
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block as an exception would: what was made for it is taken away."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(EXIT_TERMINATED)
+
+    if threading.current_thread() is not threading.main_thread():  # signals are its alone
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
     finally:
-        if store is not None:
-            await asyncio.to_thread(store.close)
+        signal.signal(signal.SIGTERM, before)
 
 
-def _existing_store(settings: Settings) -> Store | None:
-    # Looking makes no database.
-    return settings.open_store() if Path(settings.database).exists() else None
-
-
-async def _zone(store: Store | None, account: str, settings: Settings) -> str:
+async def _zone(store: Store, account: str, settings: Settings) -> str:
     """The zone in which the account's days are asked for: the one that is set, else its own."""
-    if settings.zone is not None or store is None:
-        return settings.zone or DEFAULT_ZONE
+    if settings.zone is not None:
+        return settings.zone
     known = await store.read(partial(account_of, account=account))
     return known.zone if known is not None else DEFAULT_ZONE
-
-
-async def _window(store: Store | None, request: RunRequest, zone: str) -> Window | None:
-    if store is None:
-        return None
-    return await store.read(partial(planned_window, account=request.account, day=request.date, zone=zone))
 
 
 async def _in_order(
@@ -146,9 +162,17 @@ async def _in_order(
 
 @asynccontextmanager
 async def settling(
-    client: ProcessorClient, settings: Settings, rates: Rates | None = None
+    client: ProcessorClient,
+    settings: Settings,
+    rates: Rates | None = None,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    patience_s: int | None = None,
 ) -> AsyncIterator[tuple[Runner, Store]]:
-    """A runner on the database of the settings, and that database; both are closed in order at the end."""
+    """A runner on the database of the settings, and that database; both are closed in order at the end.
+
+    A run that is still in flight then is waited for, at most `patience_s`.
+    """
     store = settings.open_store()
     try:
         with PullDisplay() as display:
@@ -159,11 +183,12 @@ async def settling(
                 rates=rates,
                 tenants=settings.tenants,
                 on_progress=display,
+                now=now,
             )
             try:
                 yield runner, store
             finally:
-                await runner.close()
+                await runner.close(timeout_s=patience_s)
     finally:
         await asyncio.to_thread(store.close)
 

@@ -21,6 +21,7 @@ from paykit_settle.endpoint import ProcessorIdentity, check_api_key, check_base_
 from paykit_settle.errors import ProcessorError
 from paykit_settle.faults import Exchange
 from paykit_settle.found_settlements import FoundSettlement, SettlementList
+from paykit_settle.gets_only import GetsOnly
 from paykit_settle.httpx_sender import HttpxSender, error_of_transport, open_http
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.page_shape import AlikeRows
@@ -101,6 +102,12 @@ class ProcessorClient:
     async def aclose(self) -> None:
         """Closes the connections, unless the `httpx.AsyncClient` was injected."""
         await self._sender.aclose()
+
+    def send_only_gets(self) -> GetsOnly:
+        """From here on nothing but GETs goes out. What would be posted is kept in what this returns, and is answered
+        there as if it had been taken."""
+        self._sender = gets = GetsOnly(self._sender)
+        return gets
 
     async def get(self, path: str, params: Params | None = None) -> dict[str, object]:
         """The JSON object at `path`; retried, as a GET has no effect. Raises a `ProcessorError`."""

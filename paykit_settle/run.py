@@ -83,20 +83,17 @@ async def build_settlement(
     options: RunOptions = _DEFAULT_OPTIONS,
     now: datetime | None = None,
     allow_open: bool = False,
-    window: Window | None = None,
 ) -> Settlement:
     """Reads the whole day and computes its settlement; posts nothing.
 
     `rates=None` asks the processor for the day's table, if any line needs one. `now` is the clock (default: the
-    system's); a day that has not ended is `WindowOpen` unless `allow_open`. `window` is the day's where it is known not
-    to be that of the zone. Raises `InvalidRequest` for a wrong
+    system's); a day that has not ended is `WindowOpen` unless `allow_open`. Raises `InvalidRequest` for a wrong
     argument, `RunRefused` for rows or rates that allow no exact settlement, a `ProcessorError` when the day could not
     be read whole.
     """
     request = make_run_request(account, date, settlement_currency)
-    if window is None:
-        zone = options.zone or DEFAULT_ZONE
-        window = existing_window(request.date, day_window(request.date, load_zone(zone)), zone)
+    zone = options.zone or DEFAULT_ZONE
+    window = existing_window(request.date, day_window(request.date, load_zone(zone)), zone)
     if not allow_open:
         window.check_closed(now or datetime.now(UTC), grace=timedelta(seconds=options.grace_s))
     totals = await _pull(client, request.account, window, options)

@@ -23,6 +23,14 @@ class NoSuchDay(InvalidRequest):
     """A date that has no instant of its own: skipped by its zone, or swallowed by a change of zone."""
 
 
+class StillOpen(WindowOpen):
+    """A day that may be settled from `closes` on."""
+
+    def __init__(self, detail: str, *, closes: datetime) -> None:
+        super().__init__(detail)
+        self.closes = closes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """`[start, end)`: aware datetimes in UTC, on whole seconds."""
@@ -54,12 +62,13 @@ class Window:
         return f"the window is {length} long: it lies beside a change of zone, or the zone skipped or repeated hours"
 
     def check_closed(self, now: datetime, *, grace: timedelta) -> None:
-        """Passes once the window has ended and its grace is over; `WindowOpen` says when that will be."""
+        """Passes once the window has ended and its grace is over; `StillOpen` says when that will be."""
         closes = self.end + grace
         if now < closes:
-            raise WindowOpen(
+            raise StillOpen(
                 f"the window ends {self.end.isoformat()} and may be settled from {closes.isoformat()} on "
-                f"(now {now.astimezone(UTC).isoformat(timespec='seconds')})"
+                f"(now {now.astimezone(UTC).isoformat(timespec='seconds')})",
+                closes=closes,
             )
 
 

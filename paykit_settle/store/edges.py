@@ -12,7 +12,7 @@ from paykit_settle.day_edges import edges_of_day
 from paykit_settle.errors import InvalidRequest
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, rows
-from paykit_settle.store.runs import Run, run_by_day
+from paykit_settle.store.runs import Run
 from paykit_settle.window import Window, existing_window, load_zone
 
 _SQL = load_queries("accounts.sql")
@@ -25,12 +25,6 @@ def window_of_day(connection: apsw.Connection, account: str, day: Date, zone: st
     `NoSuchDay` when that is nothing.
     """
     return _window(day, zone, _nearby(connection, account, day))
-
-
-def planned_window(connection: apsw.Connection, account: str, day: Date, zone: str) -> Window:
-    """Return the window that a day has, or would have if it were run in that zone now."""
-    run = run_by_day(connection, account, day)
-    return window_of_day(connection, account, day, zone) if run is None else run.window
 
 
 def window_of_run(connection: apsw.Connection, run: Run, zone: str | None = None) -> Window:

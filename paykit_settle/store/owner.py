@@ -6,6 +6,8 @@ heartbeat and no time-out decides it. Works among the processes of one machine, 
 
 import fcntl
 import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 FOLDER_SUFFIX = "-owners"
@@ -43,8 +45,19 @@ def is_alive(database: Path, name: str) -> bool:
 
 
 def living_owners(database: Path) -> list[str]:
-    """The names of the processes that work on this database right now."""
-    return sorted(path.name for path in _folder_of(database).glob("[!.]*") if _is_alive(path))
+    """The names of the processes that work on this database right now; changes nothing."""
+    return sorted(path.name for path in _folder_of(database).glob("[!.]*") if _is_alive(path, keep=True))
+
+
+@contextmanager
+def standing_in(copy: Path, names: Iterable[str]) -> Iterator[None]:
+    """Let owners who live for a database be alive for a copy of it too, in a folder that the copy has to itself."""
+    folder = _folder_of(copy)
+    folder.mkdir(mode=0o700)
+    with ExitStack() as held:
+        for name in names:
+            fcntl.flock(held.enter_context((folder / name).open("wb")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
 
 
 def _folder_of(database: Path) -> Path:
@@ -53,11 +66,12 @@ def _folder_of(database: Path) -> Path:
     return file.with_name(file.name + FOLDER_SUFFIX)
 
 
-def _is_alive(path: Path) -> bool:
+def _is_alive(path: Path, *, keep: bool = False) -> bool:
     try:
         with path.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)  # dead for good: a name is never used again
+            if not keep:
+                path.unlink(missing_ok=True)  # dead for good: a name is never used again
     except FileNotFoundError:
         return False
     except BlockingIOError:

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fake_processor import FakeProcessor
 from tests.integration.broken_processor import broken_processor
 from tests.programs import PAYKIT, PROGRAM_TIMEOUT_S, ROOT, environment, paykit, running
 
@@ -50,7 +51,14 @@ def test_run_settles_a_day_by_hand(tmp_path: Path, processor: str) -> None:
     assert "total_net 145199 usd ($1,451.99)" in done.stdout
     assert re.search(r"setl_\d{4} created", done.stdout)
     assert "settled before" not in done.stdout
-    assert "settled before" in paykit("run", *DAY, "--processor-url", processor, cwd=tmp_path).stdout
+
+
+def test_replay_says_that_the_day_was_settled_before_and_not_that_the_processor_answered(
+    tmp_path: Path, processor: str
+) -> None:
+    days = [paykit("run", *DAY, "--processor-url", processor, cwd=tmp_path).stdout.splitlines()[-1] for _ in range(2)]
+    assert re.match(r"The processor answered: setl_\d{4} created, total_net", days[0])
+    assert days[1] == days[0].replace("The processor answered", "This day was settled before")
 
 
 def test_run_prints_one_json_object(tmp_path: Path, processor: str) -> None:
@@ -107,11 +115,11 @@ def test_yesterday_is_a_date(tmp_path: Path, processor: str) -> None:
     assert json.loads(done.stdout)["lines"] == []
 
 
-def test_rates_from_a_file_are_used(tmp_path: Path, processor: str) -> None:
+def test_rates_from_a_file_are_used(tmp_path: Path) -> None:
     (tmp_path / "rates.json").write_text(json.dumps(TABLE | {"rates": {"eur": "1", "gbp": "1", "jpy": "100"}}))
-    done = paykit(
-        "run", *DAY, "--dry-run", "--json", "--rates", "rates.json", "--processor-url", processor, cwd=tmp_path
-    )
+    with FakeProcessor() as fake:
+        words = ("--json", "--rates", "rates.json", "--processor-url", fake.url)
+        done = paykit("run", *DAY, "--dry-run", *words, cwd=tmp_path)
     assert json.loads(done.stdout)["total_net"] == 13535 + 7720 + 150000 + 20715
 
 

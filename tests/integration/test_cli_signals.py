@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at the command line: what becomes of the run, what is printed, and which code the process ends with.
+"""Ctrl-C and SIGTERM at the command line: what becomes of the run, what is printed, with which code the process ends.
 
 Real processes and real signals; a gate at the processor holds the run where the signal is to find it. Without these a
 person who stops a run would not know whether it was posted.
