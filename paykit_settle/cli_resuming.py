@@ -58,7 +58,9 @@ def resume(
                 code = _told(outcomes, output)
                 output.say(f"{len(outcomes)} run{'s' * (len(outcomes) != 1)} resumed")
                 tried = {run.number for run, _ in outcomes}
-                waiting = await store.read(partial(_waiting, taker=runner.taker(), tried=tried))
+                waiting = await store.read(
+                    partial(_waiting, taker=runner.taker(processor_moved=processor_moved), tried=tried)
+                )
             finally:
                 await runner.close()
         for run, wait in waiting:

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from datetime import date as Date
 from functools import partial
 
+from paykit_settle.day_reader import AtStep
 from paykit_settle.errors import InvariantViolated, SettleError
+from paykit_settle.lifecycle import Step
 from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store
 from paykit_settle.store.waiting import Ending, give_back
@@ -28,10 +30,17 @@ class ClaimsToGiveBack:
     """Gives back the claims of one owner. `is_working` says whether a run of that day is at work in this process."""
 
     def __init__(
-        self, store: Store, *, owner: str, now_ms: Callable[[], int], is_working: Callable[[Day], bool]
+        self,
+        store: Store,
+        *,
+        owner: str,
+        at_step: AtStep,
+        now_ms: Callable[[], int],
+        is_working: Callable[[Day], bool],
     ) -> None:
         self._store = store
         self._owner = owner
+        self._at_step = at_step
         self._now_ms = now_ms
         self._is_working = is_working
         self._left: dict[Day, tuple[Run, Ending]] = {}
@@ -42,6 +51,7 @@ class ClaimsToGiveBack:
 
         A cancellation waits until it is written or remembered.
         """
+        self._at_step(Step.BEFORE_GIVE_BACK)
         ending = ending_of(error)
         writing = asyncio.ensure_future(self._write(run, ending))
         try:
@@ -50,6 +60,7 @@ class ClaimsToGiveBack:
             self._note(run, ending, await writing)
             raise
         self._note(run, ending, failure)
+        self._at_step(Step.GIVEN_BACK)
 
     def forget(self, run: Run) -> None:
         """The run is claimed anew: what became of its last claim is of no account any more."""

@@ -94,3 +94,6 @@ class Step(StrEnum):
     ANSWERED = "answered"
     BEFORE_BOOKING = "before booking"
     BOOKED = "booked"
+    BEFORE_GIVE_BACK = "before give-back"
+    """The run has ended otherwise: its claim is given back with the error."""
+    GIVEN_BACK = "given back"

@@ -95,7 +95,7 @@ class Runner:
         self._sending = 0
         self._running: dict[Day, tuple[RunRequest, asyncio.Task[PostedSettlement]]] = {}
         self._to_give_back = ClaimsToGiveBack(
-            store, owner=self._owner.name, now_ms=now_ms, is_working=self._running.__contains__
+            store, owner=self._owner.name, at_step=at_step, now_ms=now_ms, is_working=self._running.__contains__
         )
 
     async def close(self, *, timeout_s: int | None = None) -> None:

@@ -77,6 +77,7 @@ class Writer:
         self._queue_max = queue_max
         self._batch_max = batch_max
         self._commit_us = HALVED_COMMIT_US_MAX
+        self._failure_said: str | None = None
         self._in_hand: list[Crowd] = []
         self._untold: list[tuple[list[Crowd], list[Any]]] = []
         self._waiting: deque[Crowd] = deque()
@@ -216,8 +217,12 @@ class Writer:
             begun_ns = time.monotonic_ns()
             self._connection.execute("COMMIT")
             self._commit_us = (time.monotonic_ns() - begun_ns) // NS_PER_US // len(batch)
+            self._failure_said = None
         except BaseException as error:
-            logger.warning("a batch of %d was undone: %s", len(batch), error)
+            said, self._failure_said = self._failure_said, str(error)
+            # Of a full disk every try tells the same: the first is news, and the next after a commit.
+            level = logging.INFO if said == str(error) else logging.WARNING
+            logger.log(level, "a batch of %d was undone: %s", len(batch), error)
             self._poster.forget()
             try:
                 roll_back(self._connection)

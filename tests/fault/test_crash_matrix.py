@@ -51,6 +51,8 @@ KILL_POINTS = {
     Step.ANSWERED: [1],
     Step.BEFORE_BOOKING: [1],
     Step.BOOKED: [1],
+    Step.BEFORE_GIVE_BACK: [],  # a run that ends well gives nothing back: `test_killed_while_a_claim_is_given_back`
+    Step.GIVEN_BACK: [],
 }
 SENT = {Step.ANSWERED, Step.BEFORE_BOOKING, Step.BOOKED}
 """Steps at which the processor has the settlement."""
@@ -188,3 +190,31 @@ async def test_killed_after_rows_were_asked_for_by_id(tmp_path: Path, step: Step
             assert (await restarted.run()).replayed
             assert await restarted.balance() == 543
             await check_truth(restarted, fake)
+
+
+NO_BOOKING = "CREATE TRIGGER no_booking BEFORE INSERT ON journals BEGIN SELECT raise(ABORT, 'no room'); END"
+NO_FREEZE = "CREATE TRIGGER no_freeze BEFORE INSERT ON attempts BEGIN SELECT raise(ABORT, 'no room'); END"
+
+
+@pytest.mark.parametrize("step", [Step.BEFORE_GIVE_BACK, Step.GIVEN_BACK])
+@pytest.mark.parametrize(("obstacle", "left"), [(NO_FREEZE, "pulling"), (NO_BOOKING, "frozen")], ids=["freeze", "book"])
+async def test_killed_while_a_claim_is_given_back(
+    fake: FakeProcessor, tmp_path: Path, step: Step, obstacle: str, left: str
+) -> None:
+    """Before: a dead owner's, due at once. After: failed before the freeze, else waiting with its error."""
+    database = tmp_path / "paykit.db"
+    async with host(database, fake.url) as here:
+        await here.change(obstacle)
+    crash(fake, database, step)
+    is_given_back = step is Step.GIVEN_BACK
+    state = "failed" if is_given_back and left == "pulling" else left
+    kept = columns(database, "SELECT state, owner IS NULL, error_code, retry_at_ms IS NULL, tries FROM runs")
+    waits = is_given_back and state == "frozen"
+    code = "invariant_violated" if is_given_back else None
+    assert kept == [(state, int(is_given_back), code, int(not waits), int(waits))]
+    async with host(database, fake.url) as restarted:
+        await restarted.change(f"DROP TRIGGER {obstacle.split()[2]}")
+        outcomes = [outcome for _, outcome in await restarted.resume()]
+        assert len(outcomes) == (state != "failed")
+        await restarted.run()
+    await check_settled_once(fake, database)

@@ -14,13 +14,15 @@ import pytest
 from aiohttp import web
 
 from fake_processor import FakeProcessor
+from paykit_settle.claiming import Asked
 from paykit_settle.config import Settings
-from paykit_settle.driving import LOOK_EVERY_S, Driver
+from paykit_settle.driving import LOOK_EVERY_S, Driver, request_of
 from paykit_settle.errors import InvalidRequest, OutcomeUnknown, SettlementConflict, StoreUnavailable
 from paykit_settle.lifecycle import State, Step
 from paykit_settle.models import PostedSettlement
 from paykit_settle.retry import BACK_OFF_FIRST_S
 from paykit_settle.service import create_app
+from paykit_settle.store.waiting import RunWaiting
 from tests.fault.stage import (
     DAY,
     SETTLEMENTS,
@@ -128,6 +130,21 @@ async def test_who_asks_for_the_day_need_not_wait(fake: FakeProcessor, tmp_path:
     async with host(tmp_path / "paykit.db", fake.url) as here:
         await lose(here, fake)
         assert (await here.run()).settlement_id == "setl_0001"
+        check_sent_once(fake)
+
+
+async def test_who_asks_while_a_driver_looks_does_not_get_the_drivers_answer(
+    fake: FakeProcessor, tmp_path: Path
+) -> None:
+    """The driver's try is refused, for the run is not due; the caller had joined it, and goes on by itself."""
+    async with host(tmp_path / "paykit.db", fake.url) as here:
+        await lose(here, fake)
+        request = request_of(await here.stored())
+        driver, caller = await asyncio.gather(
+            here.runner.run_as(request, Asked(by="service", only_due=True)), here.run(), return_exceptions=True
+        )
+        assert isinstance(driver, RunWaiting)
+        assert isinstance(caller, PostedSettlement)
         check_sent_once(fake)
 
 

@@ -5,7 +5,7 @@ money at the processor and not in the ledger, and everybody told for ever that t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -58,8 +58,8 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-async def fake() -> AsyncIterator[FakeProcessor]:
-    async with FakeProcessor() as processor:
+def fake() -> Iterator[FakeProcessor]:
+    with FakeProcessor() as processor:  # in a thread of its own: a gate holds it, not this loop
         yield processor
 
 
@@ -171,6 +171,25 @@ async def test_disk_that_is_full_during_the_pull_ends_the_run_as_failed(fake: Fa
         disk.empty()
         assert (await here.run()).settlement_id == "setl_0001"
         await check_truth(here, fake)
+
+
+async def test_pull_that_fails_on_a_full_disk_has_failed_once_that_can_be_written(
+    fake: FakeProcessor, tmp_path: Path
+) -> None:
+    disks: list[Disk] = []
+    async with host(tmp_path / "paykit.db", fake.url, at_step=when(Step.CLAIMED, lambda: disks[0].fill())) as here:
+        disks.append(Disk(here.store))
+        with pytest.raises(StoreUnavailable):
+            await here.run()
+        assert (await here.stored()).owner is not None
+        disks[0].empty()
+        await everybody_waits()
+        pass_time(giving_back.TRY_EVERY_S)
+        await wait_until_given_back(here)
+        assert await how_it_stands(here) == (State.FAILED, None, "store_unavailable", 0)
+    async with host(tmp_path / "paykit.db", fake.url) as another:
+        assert (await another.run()).settlement_id == "setl_0001"
+        await check_truth(another, fake)
 
 
 @pytest.mark.parametrize("step", list(Step)[1:11], ids=str)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at the command line: what becomes of the run, what is printed, with which code the process ends.
+"""Ctrl-C and SIGTERM at the command line: what becomes of the run, what is printed, and with which code it ends.
 
 Real processes and real signals; a gate at the processor holds the run where the signal is to find it. Without these a
 person who stops a run would not know whether it was posted.
@@ -144,6 +144,25 @@ def test_signal_while_a_resumed_run_is_read_ends_it_too(fake: FakeProcessor, tmp
     assert columns(tmp_path / DATABASE, STATE) == [("failed", None, "interrupted", None)]
 
 
+def test_signal_while_one_of_several_runs_is_resumed_names_the_others(fake: FakeProcessor, tmp_path: Path) -> None:
+    for day in (DAY, "2026-01-16"):
+        gate = Gate(fake, "GET", LIST)
+        with started(fake, tmp_path, "run", "--account", ACCOUNT, "--date", day) as process:
+            reached(gate)
+            process.kill()
+            ended(process)
+        gate.open()
+    gate = Gate(fake, "GET", LIST)
+    with started(fake, tmp_path, "resume") as process:
+        reached(gate)
+        process.send_signal(signal.SIGTERM)
+        code, _, err = ended(process)
+    gate.open()
+    assert code == 130
+    assert "2026-01-16 run_000002 of acct_123 is pulling: it is due, and was not taken up" in err
+    assert columns(tmp_path / DATABASE, "SELECT state FROM runs ORDER BY id") == [("failed",), ("pulling",)]
+
+
 # Once it is frozen.
 
 
@@ -171,8 +190,8 @@ def test_signal_after_the_freeze_lets_the_run_end_and_prints_what_came_of_it(
 
 
 def test_run_that_ends_otherwise_after_a_signal_keeps_its_own_code(fake: FakeProcessor, tmp_path: Path) -> None:
-    fake.fault("error_503", route=f"POST {SETTLEMENTS}", retry_after_s=0)
     gate = Gate(fake, "GET", SETTLEMENTS)
+    fake.fault("error_503", route=f"POST {SETTLEMENTS}", retry_after_s=0)
     with started(fake, tmp_path, *ONE_DAY) as process:
         reached(gate)
         process.send_signal(signal.SIGINT)
