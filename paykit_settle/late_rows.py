@@ -140,7 +140,7 @@ def _roll_up(
 
 def _note_moved(day: EarlierDayRows, identity: str, holder: Holder, facts: Facts, chosen: LateRows) -> None:
     now = facts.sent.get(day.period, {}).get(identity)
-    is_different = holder.content is not None and now is not None and content_of(holder.content) != content_of(now)
+    is_different = now is not None and holder.is_other(now)
     chosen.moved.append(
         MovedRow(
             id=identity,

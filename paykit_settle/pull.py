@@ -16,7 +16,7 @@ import apsw
 
 from paykit_settle.accumulator import Accumulator
 from paykit_settle.client import ProcessorClient
-from paykit_settle.corrections import content_of, decode_row
+from paykit_settle.corrections import decode_row
 from paykit_settle.day_reader import AtStep, DayReader, OnProgress
 from paykit_settle.earlier_days import EarlierDayRows, EarlierDaysReader
 from paykit_settle.errors import ProcessorUnavailable
@@ -229,7 +229,7 @@ class RunPull:
         return {
             identity: seen_of(self._run.account, identity, holder, "changed", holder.period, sent.get(identity))
             for identity, holder in held.items()
-            if holder.content is not None and content_of(holder.content) != content_of(sent.get(identity))
+            if holder.is_other(sent.get(identity))
         }
 
     def _back(self, connection: apsw.Connection, moved: Mapping[str, Holder | None]) -> set[str]:
