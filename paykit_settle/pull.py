@@ -21,7 +21,7 @@ from paykit_settle.day_reader import AtStep, DayReader, OnProgress
 from paykit_settle.earlier_days import EarlierDayRows, EarlierDaysReader
 from paykit_settle.errors import ProcessorUnavailable
 from paykit_settle.held_rows import OwnIds, index_older_runs
-from paykit_settle.late_rows import Facts, LateRows, choose_late_rows, earlier_day_notes, odd_ids, seen_of
+from paykit_settle.late_rows import Facts, LateRows, choose_late_rows, earlier_day_notes, is_shown, odd_ids, seen_of
 from paykit_settle.lifecycle import Step
 from paykit_settle.lookups import blocked_periods
 from paykit_settle.models import BalanceTransaction, LatePeriod, MovedRow, RollUp, RunNotes
@@ -29,6 +29,7 @@ from paykit_settle.money import AMOUNT_MAX
 from paykit_settle.run import RunOptions
 from paykit_settle.store.differences import Seen
 from paykit_settle.store.earlier_plan import all_written_off, owed_rows
+from paykit_settle.store.elsewhere import SeenElsewhere
 from paykit_settle.store.evidence_rows import sent_rows
 from paykit_settle.store.runs import Run
 from paykit_settle.store.settled import Holder, digest_function, holders, write_digests
@@ -58,6 +59,8 @@ class Pulled:
     differences: list[Seen] = field(default_factory=list)
     moved_ids: set[str] = field(default_factory=set)
     shown_ids: set[str] = field(default_factory=set)
+    elsewhere: list[SeenElsewhere] = field(default_factory=list)
+    missing_ids: set[str] = field(default_factory=set)
     settled_owed: list[str] = field(default_factory=list)
     written_off_available: set[str] = field(default_factory=set)
     listings: list[tuple[Date, int, int]] = field(default_factory=list)
@@ -130,6 +133,9 @@ class RunPull:
         different = await self._store.read(partial(self._different, moved=moved))
         own_moved = [self._moved_row(identity, holder, different) for identity, holder in sorted(moved.items())]
         named = own_moved + late.moved
+        own_shown, own_gone = await self._own_ids.known_otherwise(moved)
+        gone = [identity for identity in own_gone if not is_shown(identity, days)]
+        vanished = await self._store.read(partial(self._vanished, ids=gone))
         back = late.written_off_available | await self._store.read(partial(self._back, moved=moved))
         return Pulled(
             totals=totals,
@@ -147,9 +153,11 @@ class RunPull:
             late_ids=late.late_ids,
             moved=moved,
             different_ids=set(different),
-            differences=late.differences + list(different.values()),
+            differences=late.differences + vanished + list(different.values()),
             moved_ids=late.moved_ids | {i for i, holder in moved.items() if holder and i not in different},
-            shown_ids=late.shown_ids,
+            shown_ids=late.shown_ids | own_shown,
+            elsewhere=late.elsewhere + self._elsewhere(moved, late),
+            missing_ids=late.missing_ids | own_gone,
             settled_owed=[identity for identity in await self._own_ids.owed() if identity not in moved],
             written_off_available=back,
             listings=[(d.period, d.began_at_ms, d.page_count) for d in days if d.is_listed and d.given_up is None],
@@ -237,6 +245,23 @@ class RunPull:
         ids = {identity for identity, holder in moved.items() if holder is None}
         sent = sent_rows(connection, self._run, self._run.date.isoformat(), ids)
         return {identity for identity, row in sent.items() if decode_row(row).status == "available"}
+
+    def _vanished(self, connection: apsw.Connection, ids: list[str]) -> list[Seen]:
+        """The rows of other days that were last seen under this one, and that no day shows any more."""
+        run = self._run
+        held = holders(connection, run, ids, self._digest)
+        return [
+            seen_of(run.account, i, held.get(i), "vanished", held[i].period if i in held else run.date, None)
+            for i in sorted(ids)
+        ]
+
+    def _elsewhere(self, moved: Mapping[str, Holder | None], late: LateRows) -> list[SeenElsewhere]:
+        """Where the rows stand that the own day passed over, unless their own day shows them too."""
+        return [
+            SeenElsewhere(transaction_id=identity, period=self._run.date, held_by_run=holder.run.number)
+            for identity, holder in moved.items()
+            if holder is not None and identity not in late.shown_ids
+        ]
 
     def _moved_row(self, identity: str, holder: Holder | None, different: Mapping[str, Seen]) -> MovedRow:
         return MovedRow(

@@ -6,7 +6,7 @@ What differs goes into the register of differences, for a person to end.
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date
 from typing import Any, Literal, NamedTuple
@@ -21,12 +21,27 @@ from paykit_settle.models import BalanceTransaction
 from paykit_settle.money import ScaleProfile
 from paykit_settle.run import RunOptions
 from paykit_settle.settlement import roll_up
-from paykit_settle.store.differences import Seen, live_ids, note_differences, note_unchanged, settled_content
+from paykit_settle.store.differences import (
+    Seen,
+    live_ids,
+    note_differences,
+    note_moved,
+    note_unchanged,
+    settled_content,
+)
+from paykit_settle.store.elsewhere import (
+    SeenElsewhere,
+    all_elsewhere,
+    expected_on,
+    forget_elsewhere,
+    note_elsewhere,
+    to_look_for,
+)
 from paykit_settle.store.evidence import counted_pages, own_rows
 from paykit_settle.store.evidence_rows import sent_rows
 from paykit_settle.store.relisting import late_rows_of_day, written_off_ids
 from paykit_settle.store.runs import Run, posted_days, run_by_number
-from paykit_settle.store.settled import passed_over_ids
+from paykit_settle.store.settled import digest_function, find_holders, passed_over_ids
 from paykit_settle.store.store import Store
 from paykit_settle.window import Window
 
@@ -36,7 +51,9 @@ class RecheckedDay:
     """What one day shows when it is listed again. `reason`: why it could not be read whole; then nothing else counts.
 
     `late_ids` are rows that are available and that nobody has settled yet, `pending_ids` those that are owed;
-    `unchanged_ids` rows with an open difference that are as they should be.
+    `unchanged_ids` rows with an open difference that are as they should be. `elsewhere` are rows that are settled under
+    another day, `home_ids` rows that were last seen under another day and stand here again, `gone_ids` rows that this
+    day was to show.
     """
 
     day: Date
@@ -47,6 +64,10 @@ class RecheckedDay:
     vanished: Sequence[Seen] = ()
     wrong: Sequence[Seen] = ()
     unchanged_ids: Sequence[str] = field(default=())
+    elsewhere: Sequence[SeenElsewhere] = ()
+    moved_ids: Sequence[str] = ()
+    home_ids: Sequence[str] = ()
+    gone_ids: Sequence[str] = ()
     reason: str | None = None
 
     @property
@@ -64,12 +85,21 @@ async def recheck(
         run.date: run for run in await store.read(lambda connection: posted_days(connection, account, first, after))
     }
     days = [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
-    return [
-        await _recheck_day(client, store, runs[day], options)
-        if day in runs
-        else RecheckedDay(day=day, reason="it is not settled")
-        for day in days
-    ]
+    return _without_shown(
+        [
+            await _recheck_day(client, store, runs[day], options)
+            if day in runs
+            else RecheckedDay(day=day, reason="it is not settled")
+            for day in days
+        ]
+    )
+
+
+def _without_shown(days: Sequence[RecheckedDay]) -> list[RecheckedDay]:
+    """The days, where nothing has vanished that another of them shows."""
+    shown = {each for day in days for each in (*day.home_ids, *day.late_ids, *day.pending_ids)}
+    shown |= {each.transaction_id for day in days for each in (*day.elsewhere, *day.changed, *day.wrong)}
+    return [replace(day, vanished=[seen for seen in day.vanished if seen.transaction_id not in shown]) for day in days]
 
 
 async def _recheck_day(client: ProcessorClient, store: Store, run: Run, options: RunOptions) -> RecheckedDay:
@@ -124,8 +154,14 @@ def _compared(
     row_count: int,
     scale: ScaleProfile,
 ) -> RecheckedDay:
-    gone = [identity for identity, each in settled.items() if not each.is_shown and identity not in shown]
-    changed = [identity for identity in shown if identity in settled]
+    expected = expected_on(connection, run.account, run.date) - settled.keys()
+    gone = [i for i in (*settled, *sorted(expected)) if i not in shown and not (i in settled and settled[i].is_shown)]
+    gone = to_look_for(connection, run.account, run.date, gone)
+    digest = digest_function(connection)
+    held = find_holders(connection, run.account, [*(shown.keys() - settled.keys()), *expected], digest)
+    elsewhere = {identity: held[identity] for identity in shown if identity in held}
+    settled |= {i: _Settled(each.run.number, each.run.pull, content_of(each.content)) for i, each in held.items()}
+    changed = [i for i in shown if i in settled and not (i in elsewhere and not elsewhere[i].is_other(shown[i][1]))]
     before = _sent(connection, run, {identity: settled[identity] for identity in [*gone, *changed]})
 
     def note(identity: str, kind: Kind, is_now: bytes | None, detail: str | None = None) -> Seen:
@@ -134,9 +170,9 @@ def _compared(
             account=run.account,
             transaction_id=identity,
             kind=kind,
-            period=run.date,
+            period=held[identity].period if identity in held else run.date,
             held_by_run=held_by,
-            was=before.get(identity),
+            was=held[identity].content if identity in held else before.get(identity),
             is_now=is_now,
             detail=detail,
         )
@@ -154,6 +190,13 @@ def _compared(
         vanished=[note(identity, "vanished", None) for identity in gone],
         wrong=[note(i, "wrong", shown[i][1], fault) for i, fault in faults.items() if fault],
         unchanged_ids=sorted(set(live) - odd),
+        elsewhere=[
+            SeenElsewhere(transaction_id=i, period=run.date, held_by_run=each.run.number)
+            for i, each in elsewhere.items()
+        ],
+        moved_ids=sorted(set(elsewhere) - odd),
+        home_ids=sorted(all_elsewhere(connection, run.account) & {i for i in settled if settled[i].is_shown}),
+        gone_ids=gone,
     )
 
 
@@ -219,6 +262,9 @@ async def recheck_and_register(
             if day.reason is None:
                 note_differences(connection, None, [*day.changed, *day.vanished, *day.wrong], now_ms=now_ms)
                 note_unchanged(connection, account, day.unchanged_ids, now_ms=now_ms)
+                note_moved(connection, account, day.moved_ids, now_ms=now_ms)
+                forget_elsewhere(connection, account, [*day.home_ids, *day.gone_ids])
+        note_elsewhere(connection, account, [each for day in days for each in day.elsewhere])
 
     await store.write(register)
     return days

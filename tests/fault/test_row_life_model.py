@@ -189,7 +189,9 @@ class Model:
 
     async def prune(self) -> None:
         self.is_pruned = True
-        await self.here.store.write(lambda c: prune(c, today=Date.fromisoformat(day_name(self.today)), older_than_days=5))
+        await self.here.store.write(
+            lambda c: prune(c, today=Date.fromisoformat(day_name(self.today)), older_than_days=5)
+        )
 
     async def write_one_off(self) -> None:
         if (row := self.life.any_row(there=self.dice.random() < 0.7)) is None:

@@ -46,12 +46,6 @@ UPDATE differences
 SET decision = :decision, decided_by = :decided_by, reason = :reason, decided_at_ms = :decided_at_ms
 WHERE account = :account AND transaction_id = :transaction_id AND revision = :revision AND taken_by_run IS NULL;
 
--- name: moved_row
--- Whether another day's run has passed a row over because it is held.
-SELECT 1 AS found FROM moved_rows JOIN runs ON runs.id = moved_rows.run
-WHERE runs.account = :account AND moved_rows.transaction_id = :transaction_id AND moved_rows.held_by_run IS NOT NULL
-LIMIT 1;
-
 -- name: written_off_row
 SELECT 1 AS found FROM outstanding
 WHERE account = :account AND transaction_id = :transaction_id AND written_off_ms IS NOT NULL;
