@@ -56,7 +56,7 @@ class Facts:
     written_off: Collection[str]
     blocked: Mapping[Date, str]
     sent: Mapping[Date, Mapping[str, bytes]]
-    owed: Mapping[Date, Mapping[str, OwedRow]]
+    owed: Mapping[str, OwedRow]
 
 
 def odd_ids(days: Iterable[EarlierDayRows]) -> set[str]:
@@ -122,7 +122,7 @@ def _choose(
     chosen.missing_ids |= set(day.missing)
     vanished = [i for i in day.missing if i not in facts.own_ids and not is_shown(i, days)]
     _note_differences(day, vanished, facts, chosen)
-    amended = tuple(sorted(identity for identity, row in late.items() if _is_amended(row, day, facts)))
+    amended = tuple(sorted(identity for identity, row in late.items() if _is_amended(row, facts)))
     if late or day.changed or vanished or day.wrong:
         chosen.late.append(
             LatePeriod(
@@ -211,8 +211,8 @@ def seen_of(
     )
 
 
-def _is_amended(row: BalanceTransaction, day: EarlierDayRows, facts: Facts) -> bool:
-    owed = facts.owed.get(day.period, {}).get(row.id)
+def _is_amended(row: BalanceTransaction, facts: Facts) -> bool:
+    owed = facts.owed.get(row.id)
     if owed is None:
         return False
     currency = row.currency.lower()

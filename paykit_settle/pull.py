@@ -205,7 +205,7 @@ class RunPull:
             written_off=set(await self._store.read(partial(all_written_off, account=run.account))),
             blocked=blocked,
             sent=sent,
-            owed=owed,
+            owed={identity: row for of_day in owed.values() for identity, row in of_day.items()},
         )
         return choose_late_rows(days, facts)
 

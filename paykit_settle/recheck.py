@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import apsw
 import msgspec
@@ -35,6 +35,7 @@ from paykit_settle.store.elsewhere import (
     expected_on,
     forget_elsewhere,
     note_elsewhere,
+    seen_elsewhere,
     to_look_for,
 )
 from paykit_settle.store.evidence import counted_pages, own_rows
@@ -97,8 +98,9 @@ async def recheck(
 
 def _without_shown(days: Sequence[RecheckedDay]) -> list[RecheckedDay]:
     """The days, where nothing has vanished that another of them shows."""
-    shown = {each for day in days for each in (*day.home_ids, *day.late_ids, *day.pending_ids)}
-    shown |= {each.transaction_id for day in days for each in (*day.elsewhere, *day.changed, *day.wrong)}
+    shown = {identity for day in days for identity in (*day.home_ids, *day.late_ids, *day.pending_ids)}
+    shown |= {seen.transaction_id for day in days for seen in (*day.changed, *day.wrong)}
+    shown |= {seen.transaction_id for day in days for seen in day.elsewhere}
     return [replace(day, vanished=[seen for seen in day.vanished if seen.transaction_id not in shown]) for day in days]
 
 
@@ -137,11 +139,15 @@ Kind = Literal["changed", "vanished", "wrong"]
 
 
 class _Settled(NamedTuple):
-    """A row that was settled: by which run and pull, and with which content (None: only its id is kept)."""
+    """A row that was settled: by which run and pull, and what is settled of it (None: nothing any more).
+
+    Not `is_kept`: of what was settled only the id is known.
+    """
 
     run: int
     pull: int
     content: Content | bytes | None
+    is_kept: bool = True
     is_shown: bool = False
 
 
@@ -157,10 +163,13 @@ def _compared(
     expected = expected_on(connection, run.account, run.date) - settled.keys()
     gone = [i for i in (*settled, *sorted(expected)) if i not in shown and not (i in settled and settled[i].is_shown)]
     gone = to_look_for(connection, run.account, run.date, gone)
+    gone = [i for i in gone if i not in settled or settled[i].content is not None or not settled[i].is_kept]
     digest = digest_function(connection)
     held = find_holders(connection, run.account, [*(shown.keys() - settled.keys()), *expected], digest)
     elsewhere = {identity: held[identity] for identity in shown if identity in held}
-    settled |= {i: _Settled(each.run.number, each.run.pull, content_of(each.content)) for i, each in held.items()}
+    settled |= {
+        i: _Settled(each.run.number, each.run.pull, content_of(each.content), each.is_kept) for i, each in held.items()
+    }
     changed = [i for i in shown if i in settled and not (i in elsewhere and not elsewhere[i].is_other(shown[i][1]))]
     before = _sent(connection, run, {identity: settled[identity] for identity in [*gone, *changed]})
 
@@ -189,7 +198,7 @@ def _compared(
         changed=[note(identity, "changed", shown[identity][1]) for identity in changed],
         vanished=[note(identity, "vanished", None) for identity in gone],
         wrong=[note(i, "wrong", shown[i][1], fault) for i, fault in faults.items() if fault],
-        unchanged_ids=sorted(set(live) - odd),
+        unchanged_ids=sorted(live - odd - elsewhere.keys() - _elsewhere_by_now(connection, run, live)),
         elsewhere=[
             SeenElsewhere(transaction_id=i, period=run.date, held_by_run=each.run.number)
             for i, each in elsewhere.items()
@@ -200,9 +209,14 @@ def _compared(
     )
 
 
+def _elsewhere_by_now(connection: apsw.Connection, run: Run, ids: set[str]) -> set[str]:
+    """Those of the rows that another day's list is to show: this one says nothing of them."""
+    return {identity for identity, day in seen_elsewhere(connection, run.account, ids).items() if day != run.date}
+
+
 def _is_news(row: BalanceTransaction, settled: dict[str, _Settled]) -> bool:
     known = settled.get(row.id)
-    return known is None or (known.content is not None and known.content != _content(row))
+    return known is None or (known.is_kept and known.content != _content(row))
 
 
 def _fault(row: BalanceTransaction, window: Window, scale: ScaleProfile) -> str | None:
@@ -223,18 +237,18 @@ def _settled(connection: apsw.Connection, run: Run) -> dict[str, _Settled]:
     period = run.date.isoformat()
     for page in counted_pages(connection, run.number, run.pull, period):
         if page.body is None:
-            found |= {identity: _Settled(run.number, run.pull, None) for identity in page.available_ids}
+            found |= {identity: _Settled(run.number, run.pull, None, False) for identity in page.available_ids}
         else:
             rows = [row for row in own_rows(page) if row.status == "available"]
             found |= {row.id: _Settled(run.number, run.pull, _content(row)) for row in rows}
     for identity in passed_over_ids(connection, run):
         found.pop(identity, None)
     for (number, pull), ids in late_rows_of_day(connection, run.account, run.date).items():
-        found |= {identity: _Settled(number, pull, None) for identity in ids}
+        found |= {identity: _Settled(number, pull, None, False) for identity in ids}
         kept = sent_rows(connection, run_by_number(connection, number), period, ids)
         found |= {identity: _Settled(number, pull, content_of(row)) for identity, row in kept.items()}
     for identity, sent in settled_content(connection, run.account, list(found)).items():
-        found[identity] = found[identity]._replace(content=content_of(sent))
+        found[identity] = found[identity]._replace(content=content_of(sent), is_kept=True)
     return found
 
 
@@ -268,32 +282,3 @@ async def recheck_and_register(
 
     await store.write(register)
     return days
-
-
-def recheck_json(account: str, day: RecheckedDay) -> dict[str, Any]:
-    """Return one day as JSON values: counts, and the ids of what there is to see."""
-    return {
-        "account": account,
-        "date": day.day.isoformat(),
-        "rows": day.row_count,
-        "late": list(day.late_ids),
-        "pending": list(day.pending_ids),
-        "changed": [seen.transaction_id for seen in day.changed],
-        "vanished": [seen.transaction_id for seen in day.vanished],
-        "wrong": [{"id": seen.transaction_id, "detail": seen.detail} for seen in day.wrong],
-        "reason": day.reason,
-    }
-
-
-def recheck_lines(day: RecheckedDay) -> list[str]:
-    """Return the same for a person: one line for a day that is as it was settled."""
-    if day.reason is not None:
-        return [f"{day.day}  not read: {day.reason}"]
-    found = [
-        *(("late", identity) for identity in day.late_ids),
-        *(("pending", identity) for identity in day.pending_ids),
-        *((seen.kind, seen.transaction_id + (f"  {seen.detail}" if seen.detail else ""))
-          for seen in (*day.changed, *day.vanished, *day.wrong)),
-    ]  # fmt: skip
-    rows = f"{day.day}  {day.row_count} row{'s' * (day.row_count != 1)}"
-    return [rows + ("" if found else ", as they were settled"), *(f"    {kind:<9} {what}" for kind, what in found)]

@@ -46,7 +46,7 @@ class Frozen:
     are rows of the own day that were passed over, with the run that holds each and whether it is shown otherwise now;
     `settled_owed` rows of the own day that were owed; `listings` earlier days that were listed whole, as (day, when it
     began, pages). `differences`, `moved_ids` and `shown_ids` are for the register of differences; `elsewhere` are held
-    rows that other days than their own showed, `missing_ids` rows that were looked for on a day that shows them no more.
+    rows that other days than their own showed, `missing_ids` rows that a day was to show and does not.
     """
 
     idempotency_key: str

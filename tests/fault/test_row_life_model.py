@@ -15,8 +15,7 @@ from random import Random
 
 import pytest
 
-from paykit_settle.corrections import content_of
-from paykit_settle.errors import InvalidRequest, RunNotFound, SettleError
+from paykit_settle.errors import InvalidRequest, RunNotFound
 from paykit_settle.lifecycle import State, Step
 from paykit_settle.models import PostedSettlement
 from paykit_settle.money import ScaleProfile
@@ -29,8 +28,8 @@ from paykit_settle.store.runs import Run
 from paykit_settle.store.store import clock_ms
 from paykit_settle.store.upkeep import prune
 from paykit_settle.store.write_offs import find_row, write_off
-from tests.fault.row_life import FIRST_DAY, WRONG_CURRENCY, Life, Row, Worth, day_name
-from tests.fault.stage import ACCOUNT, LIST, SETTLEMENTS, Host, check_truth, check_verified, host, refuse, scripted
+from tests.fault.row_life import FIRST_DAY, WRONG_CURRENCY, Life, Row, day_name
+from tests.fault.stage import ACCOUNT, LIST, SETTLEMENTS, Host, check_truth, host, refuse, scripted
 
 EPISODES = 400 if os.environ.get("PAYKIT_TEST_LONG") else 16
 STEPS = 60
@@ -328,7 +327,7 @@ class Model:
         if newest is not None and newest.decision == "dismiss":
             shown = self.fake.state.transactions(ACCOUNT)
             return row.identity in [each["id"] for each in shown] or newest.is_now is None
-        return row.is_late_for_good and row.identity in late or self.is_pruned
+        return (row.is_late_for_good and row.identity in late) or self.is_pruned
 
 
 @pytest.mark.parametrize("seed", range(EPISODES))

@@ -38,7 +38,7 @@ RANKS = [
     ["earlier_days"],
     ["late_rows"],
     ["pull", "recheck"],
-    ["posting", "checking", "frozen_record"],
+    ["posting", "checking", "frozen_record", "recheck_report"],
     ["runner"],
     ["config"],
     ["cli_options", "cli_output", "pull_display"],
