@@ -223,11 +223,16 @@ def _is_amended(row: BalanceTransaction, facts: Facts) -> bool:
 def still_standing(
     corrections: Iterable[Correction], shown_ids: Collection[str], seen: Iterable[Seen]
 ) -> list[Correction]:
-    """Return the corrections whose rows were not just seen otherwise: as they were settled before, or changed again."""
+    """Return the corrections whose rows were not just seen otherwise: as they were settled before, or changed again.
+
+    Of a row that has several the last one decides: each begins with what the one before it came to.
+    """
+    corrections = list(corrections)
     now = {each.transaction_id: content_of(each.is_now) for each in seen}
+    newest = {each.transaction_id: content_of(each.is_now) for each in sorted(corrections, key=lambda it: it.revision)}
     return [
         each
         for each in corrections
         if each.transaction_id not in shown_ids
-        and now.get(each.transaction_id, content_of(each.is_now)) == content_of(each.is_now)
+        and now.get(each.transaction_id, newest[each.transaction_id]) == newest[each.transaction_id]
     ]

@@ -29,18 +29,20 @@ from paykit_settle.store.differences import (
     note_unchanged,
     settled_content,
 )
+from paykit_settle.store.earlier_plan import all_written_off, owed_ids
 from paykit_settle.store.elsewhere import (
     SeenElsewhere,
     all_elsewhere,
     expected_on,
     forget_elsewhere,
+    list_again,
     note_elsewhere,
     seen_elsewhere,
     to_look_for,
 )
 from paykit_settle.store.evidence import counted_pages, own_rows
 from paykit_settle.store.evidence_rows import sent_rows
-from paykit_settle.store.relisting import late_rows_of_day, written_off_ids
+from paykit_settle.store.relisting import late_rows_of_day
 from paykit_settle.store.runs import Run, posted_days, run_by_number
 from paykit_settle.store.settled import digest_function, find_holders, passed_over_ids
 from paykit_settle.store.store import Store
@@ -109,7 +111,7 @@ async def _recheck_day(client: ProcessorClient, store: Store, run: Run, options:
         start=datetime.fromtimestamp(run.window_start_s, UTC), end=datetime.fromtimestamp(run.window_end_s, UTC)
     )
     settled, written_off = await store.read(
-        lambda connection: (_settled(connection, run), _written_off(connection, run))
+        lambda connection: (_settled(connection, run), all_written_off(connection, run.account))
     )
     shown: dict[str, tuple[BalanceTransaction, bytes]] = {}
     row_count = 0
@@ -160,6 +162,7 @@ def _compared(
     row_count: int,
     scale: ScaleProfile,
 ) -> RecheckedDay:
+    owed = set(owed_ids(connection, run.account))
     expected = expected_on(connection, run.account, run.date) - settled.keys()
     gone = [i for i in (*settled, *sorted(expected)) if i not in shown and not (i in settled and settled[i].is_shown)]
     gone = to_look_for(connection, run.account, run.date, gone)
@@ -189,6 +192,7 @@ def _compared(
     new = {identity: row for identity, (row, _) in shown.items() if identity not in settled}
     faults = {identity: _fault(row, window, scale) for identity, row in new.items()}
     live = live_ids(connection, run.account, run.date)
+    missing = owed - shown.keys()
     odd = {*gone, *changed, *(identity for identity, fault in faults.items() if fault)}
     return RecheckedDay(
         day=run.date,
@@ -198,7 +202,7 @@ def _compared(
         changed=[note(identity, "changed", shown[identity][1]) for identity in changed],
         vanished=[note(identity, "vanished", None) for identity in gone],
         wrong=[note(i, "wrong", shown[i][1], fault) for i, fault in faults.items() if fault],
-        unchanged_ids=sorted(live - odd - elsewhere.keys() - _elsewhere_by_now(connection, run, live)),
+        unchanged_ids=sorted(live - odd - elsewhere.keys() - _elsewhere_by_now(connection, run, live) - missing),
         elsewhere=[
             SeenElsewhere(transaction_id=i, period=run.date, held_by_run=each.run.number)
             for i, each in elsewhere.items()
@@ -252,10 +256,6 @@ def _settled(connection: apsw.Connection, run: Run) -> dict[str, _Settled]:
     return found
 
 
-def _written_off(connection: apsw.Connection, run: Run) -> set[str]:
-    return set(written_off_ids(connection, run.account, run.date))
-
-
 def _sent(connection: apsw.Connection, run: Run, rows: dict[str, _Settled]) -> dict[str, bytes | None]:
     """Return the bytes with which rows were settled, where they are kept."""
     found: dict[str, bytes | None] = {}
@@ -268,7 +268,10 @@ def _sent(connection: apsw.Connection, run: Run, rows: dict[str, _Settled]) -> d
 async def recheck_and_register(
     client: ProcessorClient, store: Store, account: str, first: Date, last: Date, options: RunOptions, *, now_ms: int
 ) -> list[RecheckedDay]:
-    """Return the same, with what differs entered in the register of differences."""
+    """Return the same, with what differs entered in the register of differences.
+
+    Days with rows that nobody has settled are listed again by the runs to come, which take them in.
+    """
     days = await recheck(client, store, account, first, last, options)
 
     def register(connection: apsw.Connection) -> None:
@@ -278,6 +281,8 @@ async def recheck_and_register(
                 note_unchanged(connection, account, day.unchanged_ids, now_ms=now_ms)
                 note_moved(connection, account, day.moved_ids, now_ms=now_ms)
                 forget_elsewhere(connection, account, [*day.home_ids, *day.gone_ids])
+                if day.late_ids or set(day.pending_ids) - set(owed_ids(connection, account)):
+                    list_again(connection, account, day.day)
         note_elsewhere(connection, account, [each for day in days for each in day.elsewhere])
 
     await store.write(register)

@@ -81,6 +81,11 @@ def forget_elsewhere(connection: apsw.Connection, account: str, ids: Collection[
     change(connection, _SQL["forget_elsewhere"], account=account, ids=json.dumps(list(ids)))
 
 
+def list_again(connection: apsw.Connection, account: str, day: Date) -> None:
+    """Have a day listed again by the runs to come: it has rows that nobody has settled or registered."""
+    change(connection, _SQL["list_day_again"], account=account, period=day.isoformat())
+
+
 def let_go(connection: apsw.Connection, run: Run) -> None:
     """Have the days listed again that showed rows which this run holds no more: nobody may have them."""
     change(connection, _SQL["list_again"], account=run.account, run=run.number)

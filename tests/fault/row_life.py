@@ -42,8 +42,6 @@ class Row:
     second: int
     available_day: int | None = None
     is_there: bool = True
-    is_late_for_good: bool = False
-    """It came to a day that nobody was to list any more: only `recheck` can tell of it."""
     written_off: bool = False
     seen: list[Worth] = field(default_factory=list)
 

@@ -106,23 +106,13 @@ class Model:
 
     # What can happen to rows.
 
-    async def is_listed_no_more(self, day: int) -> bool:
-        """Whether a day was listed as often as it is to be: what comes to it now is late for good."""
-        sql = "SELECT count(*) FROM day_listings WHERE period = ?"
-        count = await self.here.store.read(lambda connection: connection.execute(sql, (day_name(day),)).get)
-        posted = {run.date.isoformat() for run in await self.runs() if run.state is State.POSTED}
-        return day_name(day) in posted and int(str(count)) >= self.options.look_back_listings
-
     async def new_row(self) -> None:
         day = max(0, self.today - self.dice.choice([0, 0, 0, 1, 2]))
-        row = self.life.add_row(day)
-        if row is not None:
-            row.is_late_for_good = await self.is_listed_no_more(day)
+        self.life.add_row(day)
 
     async def move(self) -> None:
         if (row := self.life.any_row()) is not None:
             row.day = max(0, self.today + self.dice.randint(-4, 2))
-            row.is_late_for_good |= await self.is_listed_no_more(row.day)
             if self.dice.random() < 0.3:
                 row.status = self.dice.choice(["available", "pending"])
             self.life.show(row)
@@ -130,7 +120,6 @@ class Model:
     async def come_back(self) -> None:
         if (row := self.life.any_row(there=False)) is not None:
             row.is_there = True
-            row.is_late_for_good |= await self.is_listed_no_more(row.day)
             self.fake.state.add_transactions(ACCOUNT, [row.wire()])
             self.life.show(row)
 
@@ -287,13 +276,15 @@ class Model:
             await self.run_at_last(offset)
         await self.run_days(LOOK_BACK + 2)
         for _ in range(ROUNDS_MAX):
-            await self.recheck()
+            late = await self.recheck()
             decided = [await self.decide_on(identity, settle=True) for identity in sorted(await self.live())]
             await self.run_days(1)
-            if not any(decided):
+            if not any(decided) and not late:
                 break
         self.check_never_other()
-        await self.check_each(late=await self.recheck())
+        late = await self.recheck()
+        assert late == set(), [self.life.rows[identity] for identity in late]
+        await self.check_each()
         await check_truth(self.here, self.fake)
 
     async def run_days(self, count: int) -> None:
@@ -308,7 +299,7 @@ class Model:
                 return
         raise AssertionError(outcome)
 
-    async def check_each(self, *, late: set[str]) -> None:
+    async def check_each(self) -> None:
         settled, owed, live, known = self.life.settled(), await self.owed(), await self.live(), await self.revisions()
         for identity, row in self.life.rows.items():
             newest = known[identity][-1] if identity in known else None
@@ -316,18 +307,18 @@ class Model:
             if row.written_off:
                 assert settled[identity] == {} or newest is not None, told
             elif settled[identity] != row.worth:
-                assert self.is_named(row, newest, late) or identity in live, told
+                assert self.is_named(row, newest) or identity in live, told
             elif row.worth:
                 assert identity not in owed | live, ("named although it is settled as it is", told)
             elif row.is_there and row.status == "pending" and row.kind != "payout":
-                assert identity in owed or newest is not None or row.is_late_for_good, ("nobody knows of it", told)
+                assert identity in owed or newest is not None, ("nobody knows of it", told)
 
-    def is_named(self, row: Row, newest: Difference | None, late: set[str]) -> bool:
+    def is_named(self, row: Row, newest: Difference | None) -> bool:
         """Whether somebody was told that the row is not settled as it is."""
         if newest is not None and newest.decision == "dismiss":
             shown = self.fake.state.transactions(ACCOUNT)
             return row.identity in [each["id"] for each in shown] or newest.is_now is None
-        return (row.is_late_for_good and row.identity in late) or self.is_pruned
+        return self.is_pruned
 
 
 @pytest.mark.parametrize("seed", range(EPISODES))

@@ -51,11 +51,16 @@ SELECT 1 AS found FROM outstanding
 WHERE account = :account AND transaction_id = :transaction_id AND written_off_ms IS NOT NULL;
 
 -- name: corrections_for
--- Of rows whose run is posted only: any other may be pulled anew, and then reads the row as it is.
+-- Of rows whose run is posted only: any other may be pulled anew, and then reads the row as it is. So must be the runs
+-- that took earlier corrections of the row: what came after counts on them.
 SELECT differences.transaction_id, differences.revision, differences.period, differences.was, differences.is_now
 FROM differences JOIN runs AS holder ON holder.id = differences.held_by_run AND holder.state = 'posted'
 WHERE differences.account = :account AND differences.decision = 'settle' AND differences.taken_by_run IS NULL
     AND differences.period < :before
+    AND NOT EXISTS (
+        SELECT 1 FROM differences AS earlier JOIN runs AS taker ON taker.id = earlier.taken_by_run
+        WHERE earlier.account = differences.account AND earlier.transaction_id = differences.transaction_id
+            AND earlier.revision < differences.revision AND taker.state <> 'posted')
 ORDER BY differences.period, differences.transaction_id, differences.revision;
 
 -- name: take_correction

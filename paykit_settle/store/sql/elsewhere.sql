@@ -35,5 +35,8 @@ DELETE FROM day_listings
 WHERE account = :account
     AND period IN (SELECT period FROM rows_elsewhere WHERE account = :account AND held_by_run = :run);
 
+-- name: list_day_again
+DELETE FROM day_listings WHERE account = :account AND period = :period;
+
 -- name: forget_held
 DELETE FROM rows_elsewhere WHERE account = :account AND held_by_run = :run;
