@@ -151,8 +151,8 @@ def corrected(late: Iterable[LatePeriod], corrections: Iterable[Correction], *, 
     """Return earlier days with each correction added to its own, oldest first.
 
     A correction that has no exact value, or takes a sum beyond the range of an amount, is left out with its reason, and
-    so are the later ones of its row: it must not hold up the day that is settled. A day whose corrections come to no row
-    needs no lines and is not added.
+    so are the later ones of its row: it must not hold up the day that is settled. A day whose corrections come to no
+    row needs no lines and is not added.
     """
     days = {each.period: each for each in late}
     taken: list[Correction] = []

@@ -19,7 +19,7 @@ from paykit_settle.client import ProcessorClient
 from paykit_settle.corrections import decode_row
 from paykit_settle.day_reader import AtStep, DayReader, OnProgress
 from paykit_settle.earlier_days import EarlierDayRows, EarlierDaysReader
-from paykit_settle.errors import ProcessorUnavailable
+from paykit_settle.errors import ProcessorUnavailable, RunRefused
 from paykit_settle.held_rows import OwnIds, index_older_runs
 from paykit_settle.late_rows import Facts, LateRows, choose_late_rows, earlier_day_notes, is_shown, odd_ids, seen_of
 from paykit_settle.lifecycle import Step
@@ -111,11 +111,17 @@ class RunPull:
             deadline = self._options.pull_deadline_s
             raise ProcessorUnavailable(f"the day could not be read within {deadline} s") from None
         self._own, self._is_unusual = day_read.sink, day_read.is_unusual
-        self._totals = await self._finish(self._own)
+        self._totals: RollUp | RunRefused
+        try:
+            self._totals = await self._finish(self._own)
+        except RunRefused as refused:  # perhaps for rows that are passed over
+            self._totals = refused
         self._own_ids = OwnIds(store, run, self._own, self._reader.stored_rows)
         await index_older_runs(store, run.account, self._digest)
         await self._own_ids.write()
         self._at_step(Step.INDEXED)
+        if isinstance(self._totals, RunRefused):
+            await self._own_rows((await self._own_ids.held())[0])
         try:
             async with asyncio.timeout_at(deadline_s):
                 await self._earlier.read()
@@ -125,7 +131,7 @@ class RunPull:
     async def choose(self, *, after_restore_checked: bool) -> Pulled:
         """Return what the run settles, as things stand now. Raises `RunRefused` as `read` does."""
         moved, count = await self._own_ids.held()
-        own, totals = (self._own, self._totals) if not moved else await self._without(moved)
+        own, totals = await self._own_rows(moved)
         days = self._earlier.days
         late = await self._late_rows(days, after_restore_checked=after_restore_checked)
         digests = sorted(self._digest(identity) for _, identity in late.late_ids)
@@ -174,8 +180,12 @@ class RunPull:
             return rows.finish(lambda: ())
         return await self._store.read(lambda connection: rows.finish(lambda: self._reader.stored_rows(connection)))
 
-    async def _without(self, moved: Mapping[str, Holder | None]) -> tuple[Accumulator, RollUp]:
-        """The day rolled up anew, from its stored pages, without the rows that are passed over."""
+    async def _own_rows(self, moved: Mapping[str, Holder | None]) -> tuple[Accumulator, RollUp]:
+        """The day without the rows that are passed over, where there are any rolled up anew from its stored pages."""
+        if not moved:
+            if isinstance(self._totals, RunRefused):
+                raise self._totals
+            return self._own, self._totals
 
         def roll_up(connection: apsw.Connection) -> tuple[Accumulator, RollUp]:
             window, scale = self._run.window, self._options.scale
