@@ -174,7 +174,7 @@ def _compared(
         i: _Settled(each.run.number, each.run.pull, content_of(each.content), each.is_kept) for i, each in held.items()
     }
     changed = [i for i in shown if i in settled and not (i in elsewhere and not elsewhere[i].is_other(shown[i][1]))]
-    before = _sent(connection, run, {identity: settled[identity] for identity in [*gone, *changed]})
+    before = _sent(connection, run, {i: settled[i] for i in (*gone, *changed) if i in settled})
 
     def note(identity: str, kind: Kind, is_now: bytes | None, detail: str | None = None) -> Seen:
         held_by = settled[identity].run if identity in settled else None

@@ -277,3 +277,13 @@ async def test_owed_row_that_is_gone_stays_named_after_a_recheck(fake: FakeProce
     assert await different(here) == {"t1"}
     await recheck(here, D15, D15)
     assert await different(here) == {"t1"}
+
+
+async def test_owed_row_that_moved_and_is_gone_there_is_named_by_recheck(fake: FakeProcessor, here: Host) -> None:
+    add(fake, wire_row("t1", 100, status="pending"))
+    await here.run(D15)
+    change(fake, 100, created=created(D16))
+    await totals(here, D16, D17)
+    fake.state.remove_transaction(ACCOUNT, "t1")
+    await recheck(here, D15, D16)
+    assert (await different(here), await owed(here)) == ({"t1"}, ["t1"])
