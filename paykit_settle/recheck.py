@@ -277,10 +277,10 @@ async def recheck_and_register(
     def register(connection: apsw.Connection) -> None:
         for day in days:
             if day.reason is None:
+                forget_elsewhere(connection, account, [*day.home_ids, *day.gone_ids])
                 note_differences(connection, None, [*day.changed, *day.vanished, *day.wrong], now_ms=now_ms)
                 note_unchanged(connection, account, day.unchanged_ids, now_ms=now_ms)
                 note_moved(connection, account, day.moved_ids, now_ms=now_ms)
-                forget_elsewhere(connection, account, [*day.home_ids, *day.gone_ids])
                 if day.late_ids or set(day.pending_ids) - set(owed_ids(connection, account)):
                     list_again(connection, account, day.day)
         note_elsewhere(connection, account, [each for day in days for each in day.elsewhere])

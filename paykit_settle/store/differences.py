@@ -16,6 +16,7 @@ import apsw
 
 from paykit_settle.corrections import Correction, content_of
 from paykit_settle.lifecycle import State
+from paykit_settle.store.elsewhere import seen_elsewhere
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, one, rows
 from paykit_settle.store.runs import Run
@@ -98,6 +99,8 @@ def _note(connection: apsw.Connection, run: Run | None, seen: Seen, now_ms: int)
     known = revisions_of(connection, seen.account, [seen.transaction_id]).get(seen.transaction_id, [])
     newest = known[-1] if known else None
     key = {"account": seen.account, "transaction_id": seen.transaction_id}
+    if seen.kind == "vanished" and seen_elsewhere(connection, seen.account, [seen.transaction_id]):
+        return False  # another day has shown it since
     is_held = seen.held_by_run is not None
     if not is_held and one(connection, _SQL["written_off_row"], **key):
         return False
