@@ -12,7 +12,8 @@ from paykit_settle.cli_upkeep import By, decider
 from paykit_settle.days import resolve_days
 from paykit_settle.difference_report import difference_json, difference_lines
 from paykit_settle.errors import InvalidRequest
-from paykit_settle.recheck import recheck_and_register, recheck_json, recheck_lines
+from paykit_settle.recheck import recheck_and_register
+from paykit_settle.recheck_report import recheck_json, recheck_lines
 from paykit_settle.store.decisions import dismiss_difference, list_differences, settle_difference
 from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.window import DEFAULT_ZONE, load_zone

@@ -150,13 +150,18 @@ _NOTHING = RollUp(lines=(), settled=(), pending=(), left_out=(), unknown_types=(
 def corrected(late: Iterable[LatePeriod], corrections: Iterable[Correction], *, scale: ScaleProfile) -> Corrected:
     """Return earlier days with each correction added to its own, oldest first.
 
-    A correction that has no exact value, or takes a sum beyond the range of an amount, is left out with its reason: it
-    must not hold up the day that is settled. A day whose corrections come to no row needs no lines and is not added.
+    A correction that has no exact value, or takes a sum beyond the range of an amount, is left out with its reason, and
+    so are the later ones of its row: it must not hold up the day that is settled. A day whose corrections come to no
+    row needs no lines and is not added.
     """
     days = {each.period: each for each in late}
-    taken, left_out = [], []
+    taken: list[Correction] = []
+    left_out: list[tuple[Correction, str]] = []
     for correction in sorted(corrections, key=lambda each: (each.period, each.transaction_id, each.revision)):
         before = days.get(correction.period)
+        if any(each.transaction_id == correction.transaction_id for each, _ in left_out):
+            left_out.append((correction, "an earlier correction of the row is left out"))
+            continue
         try:
             after = with_corrections(before, [correction], scale=scale)
         except (SettleError, ValueError) as error:

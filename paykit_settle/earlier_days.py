@@ -27,6 +27,7 @@ from paykit_settle.store.earlier_plan import (
     vanished_ids,
 )
 from paykit_settle.store.edges import listing_span
+from paykit_settle.store.elsewhere import expected_on, to_look_for
 from paykit_settle.store.evidence import give_up_reading
 from paykit_settle.store.known_rows import known_rows
 from paykit_settle.store.row_answers import RowAnswer, store_answers
@@ -40,7 +41,8 @@ NO_ROUTE = (404, 405, 501)
 
 @dataclass(slots=True, kw_only=True)
 class EarlierDayRows:
-    """What came of an earlier day. `late` and `pending` rows are not settled yet; `missing` were, or are owed.
+    """What came of an earlier day. `late` and `pending` rows are not settled yet; `missing` are or are owed,
+    under this day or another, and the day is the one that is to show them.
 
     `gone` are owed rows that are not there by id, `unread` owed rows of which no usable answer came: they stay owed.
     `given_up`: why the day takes nothing in.
@@ -205,7 +207,7 @@ class EarlierDaysReader:
         return found
 
     async def _list_whole(self, planned: PlannedDay, found: EarlierDayRows) -> None:
-        known, written_off, span = await self._store.read(lambda connection: _what_is_known(connection, planned.day))
+        known, written_off, span, expected = await self._store.read(partial(_what_is_known, day=planned.day))
         found.window = Window.of_span(*span)
         reader = DayReader(
             self._client, self._store, self._run, planned.day, options=self._options, at_step=self._at_step, span=span
@@ -214,9 +216,15 @@ class EarlierDaysReader:
             lambda: RelistedDay(window=found.window, scale=self._options.scale, known=known, written_off=written_off)
         )
         sink = read.sink
-        missing = sink.missing() + [identity for identity in planned.owed if not sink.shows(identity)]
-        sink.check_odd(len(missing))
-        found.page_count, found.is_unusual, found.missing = read.page_count, read.is_unusual, missing
+        wanted = dict.fromkeys([*planned.owed, *sorted(expected)])
+        missing = sink.missing() + [
+            identity for identity in wanted if identity not in known and not sink.shows(identity)
+        ]
+        to_look = await self._store.read(
+            partial(to_look_for, account=self._run.account, day=planned.day.date, missing=missing)
+        )
+        sink.check_odd(len(to_look))
+        found.page_count, found.is_unusual, found.missing = read.page_count, read.is_unusual, to_look
         found.late, found.pending, found.changed, found.wrong = sink.late, sink.pending, sink.changed, sink.wrong
         found.shown = (set(known) | set(sink.late) | set(sink.pending)) - set(missing) - set(sink.changed)
         found.written_off_available = sink.written_off_available
@@ -231,6 +239,10 @@ class EarlierDaysReader:
         )
 
 
-def _what_is_known(connection: apsw.Connection, day: Run) -> tuple[Mapping[str, int | None], set[str], tuple[int, int]]:
-    known = known_rows(connection, day, content_hash)
-    return known, set(all_written_off(connection, day.account)), listing_span(connection, day)
+def _what_is_known(
+    connection: apsw.Connection, day: Run
+) -> tuple[Mapping[str, int | None], set[str], tuple[int, int], set[str]]:
+    """The settled rows of a day, the rows that were written off, the day's span, and rows of other days that it had."""
+    known, written_off = known_rows(connection, day, content_hash), set(all_written_off(connection, day.account))
+    expected = expected_on(connection, day.account, day.date) - written_off
+    return known, written_off, listing_span(connection, day), expected

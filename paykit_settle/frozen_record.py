@@ -62,6 +62,8 @@ def frozen_record(
         differences=pulled.differences,
         moved_ids=pulled.moved_ids,
         shown_ids=pulled.shown_ids,
+        elsewhere=pulled.elsewhere,
+        missing_ids=pulled.missing_ids,
         written_off_available=pulled.written_off_available,
     )
 

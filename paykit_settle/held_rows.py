@@ -3,14 +3,16 @@
 They are passed over, whatever day they claim now. Digests are compared first; each hit is confirmed by the exact id.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 import apsw
 
 from paykit_settle.accumulator import Accumulator
 from paykit_settle.paging import Rows
+from paykit_settle.store.differences import live_ids
 from paykit_settle.store.earlier_plan import all_written_off, owed_ids
+from paykit_settle.store.elsewhere import expected_on
 from paykit_settle.store.runs import Run
 from paykit_settle.store.settled import (
     IDS_PER_BATCH,
@@ -100,6 +102,16 @@ class OwnIds:
         """Return the rows of the day that the account owes, and that are settled with it now."""
         owed = await self._store.read(partial(owed_ids, account=self._run.account))
         return sorted(await self.among({identity for identity in owed if identity not in self._pending}))
+
+    async def known_otherwise(self, moved: Collection[str]) -> tuple[set[str], set[str]]:
+        """Return rows of the day that are not passed over and have an open difference, and rows that it had once.
+
+        The latter are rows of other days that this one was the last to show, and shows no more.
+        """
+        account = self._run.account
+        live = await self._store.read(partial(live_ids, account=account))
+        expected = await self._store.read(partial(expected_on, account=account, day=self._run.date))
+        return await self.among(live) - set(moved), expected - await self.among(expected)
 
     def _ids(self, connection: apsw.Connection, hits: set[int], suspects: set[str]) -> set[str]:
         found: set[str] = set()

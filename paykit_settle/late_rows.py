@@ -3,7 +3,7 @@
 A row that another run holds, that stands on the run's own day, or that a later day may have settled is not taken in.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date as Date
 
@@ -15,6 +15,7 @@ from paykit_settle.models import BalanceTransaction, EarlierDay, HeldBack, LateP
 from paykit_settle.money import ScaleProfile
 from paykit_settle.store.differences import Seen
 from paykit_settle.store.earlier_plan import OwedRow
+from paykit_settle.store.elsewhere import SeenElsewhere
 from paykit_settle.store.settled import Holder
 from paykit_settle.transaction_types import MOVES_BALANCE
 
@@ -32,6 +33,8 @@ class LateRows:
     differences: list[Seen] = field(default_factory=list)
     moved_ids: set[str] = field(default_factory=set)
     shown_ids: set[str] = field(default_factory=set)
+    elsewhere: list[SeenElsewhere] = field(default_factory=list)
+    missing_ids: set[str] = field(default_factory=set)
     held_back: list[HeldBack] = field(default_factory=list)
     written_off_available: set[str] = field(default_factory=set)
     unusual_days: list[Date] = field(default_factory=list)
@@ -53,7 +56,7 @@ class Facts:
     written_off: Collection[str]
     blocked: Mapping[Date, str]
     sent: Mapping[Date, Mapping[str, bytes]]
-    owed: Mapping[Date, Mapping[str, OwedRow]]
+    owed: Mapping[str, OwedRow]
 
 
 def odd_ids(days: Iterable[EarlierDayRows]) -> set[str]:
@@ -69,10 +72,16 @@ def odd_ids(days: Iterable[EarlierDayRows]) -> set[str]:
 def choose_late_rows(days: Iterable[EarlierDayRows], facts: Facts) -> LateRows:
     """Return what a run takes in of the days, in their order."""
     chosen, taken = LateRows(), set[str]()
+    days = [day for day in days if day.given_up is None]
     for day in days:
-        if day.given_up is None:
-            _choose(day, facts, chosen, taken)
+        _choose(day, days, facts, chosen, taken)
+    chosen.elsewhere = [each for each in chosen.elsewhere if each.transaction_id not in chosen.shown_ids]
     return chosen
+
+
+def is_shown(identity: str, days: Iterable[EarlierDayRows]) -> bool:
+    """Return whether any of the days shows a row, as whatever."""
+    return any(identity in each for day in days for each in (day.shown, day.late, day.pending, day.changed, day.wrong))
 
 
 def earlier_day_notes(days: Iterable[EarlierDayRows]) -> tuple[EarlierDay, ...]:
@@ -80,13 +89,14 @@ def earlier_day_notes(days: Iterable[EarlierDayRows]) -> tuple[EarlierDay, ...]:
     return tuple(EarlierDay(period=day.period, how=day.how, why=day.why, given_up=day.given_up) for day in days)
 
 
-def _choose(day: EarlierDayRows, facts: Facts, chosen: LateRows, taken: set[str]) -> None:
+def _choose(
+    day: EarlierDayRows, days: Sequence[EarlierDayRows], facts: Facts, chosen: LateRows, taken: set[str]
+) -> None:
     free: dict[str, BalanceTransaction] = {}
     for identity, row in (day.late | day.pending).items():
-        holder = facts.holders.get(identity)
-        if holder is not None:
-            _note_moved(day, identity, holder, facts, chosen)
-        elif identity in facts.written_off:
+        if identity in facts.holders:
+            continue
+        if identity in facts.written_off:
             chosen.written_off_available |= {identity} & set(day.late)
         elif identity not in facts.own_ids and identity not in taken:
             free[identity] = row
@@ -103,12 +113,16 @@ def _choose(day: EarlierDayRows, facts: Facts, chosen: LateRows, taken: set[str]
     taken |= set(free)
     chosen.late_ids += [(day.period, identity) for identity in late]
     chosen.pending += [(day.period, row) for row in pending.values() if row.type not in MOVES_BALANCE]
-    chosen.shown_ids |= day.shown
+    passed = [identity for identity in (*day.late, *day.pending, *day.wrong) if identity in facts.holders]
+    for identity in passed:
+        _note_moved(day, identity, facts.holders[identity], facts, chosen)
+    chosen.shown_ids |= day.shown.difference(passed)
     chosen.written_off_available |= day.written_off_available
     chosen.unusual_days += [day.period] * day.is_unusual
-    vanished = [identity for identity in day.missing if identity not in facts.own_ids]
+    chosen.missing_ids |= set(day.missing)
+    vanished = [i for i in day.missing if i not in facts.own_ids and not is_shown(i, days)]
     _note_differences(day, vanished, facts, chosen)
-    amended = tuple(sorted(identity for identity, row in late.items() if _is_amended(row, day, facts)))
+    amended = tuple(sorted(identity for identity, row in late.items() if _is_amended(row, facts)))
     if late or day.changed or vanished or day.wrong:
         chosen.late.append(
             LatePeriod(
@@ -140,7 +154,7 @@ def _roll_up(
 
 def _note_moved(day: EarlierDayRows, identity: str, holder: Holder, facts: Facts, chosen: LateRows) -> None:
     now = facts.sent.get(day.period, {}).get(identity)
-    is_different = holder.content is not None and now is not None and content_of(holder.content) != content_of(now)
+    is_different = now is not None and holder.is_other(now)
     chosen.moved.append(
         MovedRow(
             id=identity,
@@ -154,6 +168,10 @@ def _note_moved(day: EarlierDayRows, identity: str, holder: Holder, facts: Facts
         chosen.differences.append(seen_of(facts.account, identity, holder, "changed", holder.period, now))
     else:
         chosen.moved_ids.add(identity)
+    if holder.period != day.period:
+        chosen.elsewhere.append(
+            SeenElsewhere(transaction_id=identity, period=day.period, held_by_run=holder.run.number)
+        )
 
 
 def _note_differences(day: EarlierDayRows, vanished: Iterable[str], facts: Facts, chosen: LateRows) -> None:
@@ -163,7 +181,8 @@ def _note_differences(day: EarlierDayRows, vanished: Iterable[str], facts: Facts
         chosen.differences.append(seen_of(facts.account, identity, holder, "changed", day.period, sent.get(identity)))
     for identity in sorted(vanished):
         holder = facts.holders.get(identity)
-        chosen.differences.append(seen_of(facts.account, identity, holder, "vanished", day.period, None))
+        period = day.period if holder is None else holder.period
+        chosen.differences.append(seen_of(facts.account, identity, holder, "vanished", period, None))
     for identity, detail in sorted(day.wrong.items()):
         if identity not in facts.holders:
             seen = seen_of(facts.account, identity, None, "wrong", day.period, sent.get(identity), detail)
@@ -192,8 +211,8 @@ def seen_of(
     )
 
 
-def _is_amended(row: BalanceTransaction, day: EarlierDayRows, facts: Facts) -> bool:
-    owed = facts.owed.get(day.period, {}).get(row.id)
+def _is_amended(row: BalanceTransaction, facts: Facts) -> bool:
+    owed = facts.owed.get(row.id)
     if owed is None:
         return False
     currency = row.currency.lower()
@@ -204,11 +223,16 @@ def _is_amended(row: BalanceTransaction, day: EarlierDayRows, facts: Facts) -> b
 def still_standing(
     corrections: Iterable[Correction], shown_ids: Collection[str], seen: Iterable[Seen]
 ) -> list[Correction]:
-    """Return the corrections whose rows were not just seen otherwise: as they were settled before, or changed again."""
+    """Return the corrections whose rows were not just seen otherwise: as they were settled before, or changed again.
+
+    Of a row that has several the last one decides: each begins with what the one before it came to.
+    """
+    corrections = list(corrections)
     now = {each.transaction_id: content_of(each.is_now) for each in seen}
+    newest = {each.transaction_id: content_of(each.is_now) for each in sorted(corrections, key=lambda it: it.revision)}
     return [
         each
         for each in corrections
         if each.transaction_id not in shown_ids
-        and now.get(each.transaction_id, content_of(each.is_now)) == content_of(each.is_now)
+        and now.get(each.transaction_id, newest[each.transaction_id]) == newest[each.transaction_id]
     ]

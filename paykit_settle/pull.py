@@ -16,12 +16,12 @@ import apsw
 
 from paykit_settle.accumulator import Accumulator
 from paykit_settle.client import ProcessorClient
-from paykit_settle.corrections import content_of, decode_row
+from paykit_settle.corrections import decode_row
 from paykit_settle.day_reader import AtStep, DayReader, OnProgress
 from paykit_settle.earlier_days import EarlierDayRows, EarlierDaysReader
-from paykit_settle.errors import ProcessorUnavailable
+from paykit_settle.errors import ProcessorUnavailable, RunRefused
 from paykit_settle.held_rows import OwnIds, index_older_runs
-from paykit_settle.late_rows import Facts, LateRows, choose_late_rows, earlier_day_notes, odd_ids, seen_of
+from paykit_settle.late_rows import Facts, LateRows, choose_late_rows, earlier_day_notes, is_shown, odd_ids, seen_of
 from paykit_settle.lifecycle import Step
 from paykit_settle.looking_up import LookUp
 from paykit_settle.lookups import blocked_periods
@@ -30,6 +30,7 @@ from paykit_settle.money import AMOUNT_MAX
 from paykit_settle.run import RunOptions
 from paykit_settle.store.differences import Seen
 from paykit_settle.store.earlier_plan import all_written_off, owed_rows
+from paykit_settle.store.elsewhere import SeenElsewhere
 from paykit_settle.store.evidence_rows import sent_rows
 from paykit_settle.store.runs import Run
 from paykit_settle.store.settled import Holder, digest_function, holders, write_digests
@@ -59,6 +60,8 @@ class Pulled:
     differences: list[Seen] = field(default_factory=list)
     moved_ids: set[str] = field(default_factory=set)
     shown_ids: set[str] = field(default_factory=set)
+    elsewhere: list[SeenElsewhere] = field(default_factory=list)
+    missing_ids: set[str] = field(default_factory=set)
     settled_owed: list[str] = field(default_factory=list)
     written_off_available: set[str] = field(default_factory=set)
     listings: list[tuple[Date, int, int]] = field(default_factory=list)
@@ -109,11 +112,17 @@ class RunPull:
             deadline = self._options.pull_deadline_s
             raise ProcessorUnavailable(f"the day could not be read within {deadline} s") from None
         self._own, self._is_unusual = day_read.sink, day_read.is_unusual
-        self._totals = await self._finish(self._own)
+        self._totals: RollUp | RunRefused
+        try:
+            self._totals = await self._finish(self._own)
+        except RunRefused as refused:  # perhaps for rows that are passed over
+            self._totals = refused
         self._own_ids = OwnIds(store, run, self._own, self._reader.stored_rows)
         await index_older_runs(store, run.account, self._digest)
         await self._own_ids.write()
         self._at_step(Step.INDEXED)
+        if isinstance(self._totals, RunRefused):
+            await self._own_rows((await self._own_ids.held())[0])
         try:
             async with asyncio.timeout_at(deadline_s):
                 await self._earlier.read()
@@ -123,7 +132,7 @@ class RunPull:
     async def choose(self, *, after_restore_checked: bool) -> Pulled:
         """Return what the run settles, as things stand now. Raises `RunRefused` as `read` does."""
         moved, count = await self._own_ids.held()
-        own, totals = (self._own, self._totals) if not moved else await self._without(moved)
+        own, totals = await self._own_rows(moved)
         days = self._earlier.days
         late = await self._late_rows(days, after_restore_checked=after_restore_checked)
         digests = sorted(self._digest(identity) for _, identity in late.late_ids)
@@ -131,6 +140,9 @@ class RunPull:
         different = await self._store.read(partial(self._different, moved=moved))
         own_moved = [self._moved_row(identity, holder, different) for identity, holder in sorted(moved.items())]
         named = own_moved + late.moved
+        own_shown, own_gone = await self._own_ids.known_otherwise(moved)
+        gone = [identity for identity in own_gone if not is_shown(identity, days)]
+        vanished = await self._store.read(partial(self._vanished, ids=gone))
         back = late.written_off_available | await self._store.read(partial(self._back, moved=moved))
         return Pulled(
             totals=totals,
@@ -148,9 +160,11 @@ class RunPull:
             late_ids=late.late_ids,
             moved=moved,
             different_ids=set(different),
-            differences=late.differences + list(different.values()),
+            differences=late.differences + vanished + list(different.values()),
             moved_ids=late.moved_ids | {i for i, holder in moved.items() if holder and i not in different},
-            shown_ids=late.shown_ids,
+            shown_ids=late.shown_ids | own_shown,
+            elsewhere=late.elsewhere + self._elsewhere(moved, late),
+            missing_ids=late.missing_ids | own_gone,
             settled_owed=[identity for identity in await self._own_ids.owed() if identity not in moved],
             written_off_available=back,
             listings=[(d.period, d.began_at_ms, d.page_count) for d in days if d.is_listed and d.given_up is None],
@@ -167,8 +181,12 @@ class RunPull:
             return rows.finish(lambda: ())
         return await self._store.read(lambda connection: rows.finish(lambda: self._reader.stored_rows(connection)))
 
-    async def _without(self, moved: Mapping[str, Holder | None]) -> tuple[Accumulator, RollUp]:
-        """The day rolled up anew, from its stored pages, without the rows that are passed over."""
+    async def _own_rows(self, moved: Mapping[str, Holder | None]) -> tuple[Accumulator, RollUp]:
+        """The day without the rows that are passed over, where there are any rolled up anew from its stored pages."""
+        if not moved:
+            if isinstance(self._totals, RunRefused):
+                raise self._totals
+            return self._own, self._totals
 
         def roll_up(connection: apsw.Connection) -> tuple[Accumulator, RollUp]:
             window, scale = self._run.window, self._options.scale
@@ -197,7 +215,7 @@ class RunPull:
             written_off=set(await self._store.read(partial(all_written_off, account=run.account))),
             blocked=blocked,
             sent=sent,
-            owed=owed,
+            owed={identity: row for of_day in owed.values() for identity, row in of_day.items()},
         )
         return choose_late_rows(days, facts)
 
@@ -229,7 +247,7 @@ class RunPull:
         return {
             identity: seen_of(self._run.account, identity, holder, "changed", holder.period, sent.get(identity))
             for identity, holder in held.items()
-            if holder.content is not None and content_of(holder.content) != content_of(sent.get(identity))
+            if holder.is_other(sent.get(identity))
         }
 
     def _back(self, connection: apsw.Connection, moved: Mapping[str, Holder | None]) -> set[str]:
@@ -237,6 +255,23 @@ class RunPull:
         ids = {identity for identity, holder in moved.items() if holder is None}
         sent = sent_rows(connection, self._run, self._run.date.isoformat(), ids)
         return {identity for identity, row in sent.items() if decode_row(row).status == "available"}
+
+    def _vanished(self, connection: apsw.Connection, ids: list[str]) -> list[Seen]:
+        """The rows of other days that were last seen under this one, and that no day shows any more."""
+        run = self._run
+        held = holders(connection, run, ids, self._digest)
+        return [
+            seen_of(run.account, i, held.get(i), "vanished", held[i].period if i in held else run.date, None)
+            for i in sorted(ids)
+        ]
+
+    def _elsewhere(self, moved: Mapping[str, Holder | None], late: LateRows) -> list[SeenElsewhere]:
+        """Where the rows stand that the own day passed over, unless their own day shows them too."""
+        return [
+            SeenElsewhere(transaction_id=identity, period=self._run.date, held_by_run=holder.run.number)
+            for identity, holder in moved.items()
+            if holder is not None and identity not in late.shown_ids
+        ]
 
     def _moved_row(self, identity: str, holder: Holder | None, different: Mapping[str, Seen]) -> MovedRow:
         return MovedRow(

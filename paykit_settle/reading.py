@@ -92,7 +92,7 @@ class DayFreezer:
         pulled = await pull.choose(after_restore_checked=how.after_restore_checked)
         scale = options.scale
         decided = await self._store.read(lambda connection: corrections_for(connection, run))
-        decided = still_standing(decided, pulled.shown_ids, pulled.differences)
+        decided = still_standing(decided, pulled.shown_ids | pulled.moved_ids, pulled.differences)
         done = corrected(pulled.late, decided, scale=scale)
         for correction, why in done.left_out:
             logger.warning("%s leaves out the correction of %s: %s", run.id, correction.transaction_id, why)

@@ -28,6 +28,7 @@ from paykit_settle.store.claim_request import (
     differences,
 )
 from paykit_settle.store.edges import keep_edges, window_of_day, window_of_run
+from paykit_settle.store.elsewhere import let_go
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change
 from paykit_settle.store.runs import Run, attempt_of, note_state, run_by_day, run_by_number
@@ -211,6 +212,7 @@ def _take_over(connection: apsw.Connection, run: Run, wanted: ClaimRequest, is_a
         change(connection, _SETTLED["forget_moved_rows"], run=run.number)
         change(connection, _SQL["forget_corrections"], run=run.number)
         change(connection, _SQL["forget_differences"], run=run.number, now_ms=wanted.now_ms)
+        let_go(connection, run)
     keeps_terms = run.terms is not None and not is_anew
     if run.terms is None and not is_anew:
         said.append(f"{run.id} was begun by an older version, which kept no terms: it keeps those of now")

@@ -16,6 +16,7 @@ import apsw
 
 from paykit_settle.corrections import Correction, content_of
 from paykit_settle.lifecycle import State
+from paykit_settle.store.elsewhere import seen_elsewhere
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, one, rows
 from paykit_settle.store.runs import Run
@@ -30,7 +31,8 @@ NOT_KEPT = "what was settled of it is not kept any more"
 class Seen:
     """A row of an earlier day that is not as it should be, as somebody has just read it.
 
-    `changed`: other content than what was settled; `vanished`: its whole day was read without it; `wrong`: nothing of
+    `changed`: other content than what was settled; `vanished`: its day was read whole without it, or the day that had
+    it last, and no other day shows it; `wrong`: nothing of
     it was settled, and nothing can be, as `detail` says. `was` and `is_now` are the row's JSON as the processor sent
     it; `was` is None where that is not kept. `held_by_run` is the run that settled it, None for a row that was only
     owed or never settled.
@@ -97,9 +99,8 @@ def _note(connection: apsw.Connection, run: Run | None, seen: Seen, now_ms: int)
     known = revisions_of(connection, seen.account, [seen.transaction_id]).get(seen.transaction_id, [])
     newest = known[-1] if known else None
     key = {"account": seen.account, "transaction_id": seen.transaction_id}
-    if seen.kind == "vanished" and one(connection, _SQL["moved_row"], **key):
-        _end(connection, newest, "moved", now_ms)
-        return False
+    if seen.kind == "vanished" and seen_elsewhere(connection, seen.account, [seen.transaction_id]):
+        return False  # another day has shown it since
     is_held = seen.held_by_run is not None
     if not is_held and one(connection, _SQL["written_off_row"], **key):
         return False

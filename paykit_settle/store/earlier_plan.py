@@ -11,6 +11,7 @@ from datetime import date as Date
 import apsw
 
 from paykit_settle.lifecycle import State
+from paykit_settle.store.elsewhere import seen_elsewhere
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import one, rows
 from paykit_settle.store.runs import Run, run_by_day, run_by_number
@@ -80,6 +81,7 @@ def plan_earlier_days(
             why = f"not listed yet {look_back_days} days after its end"
         _consider(days, reasons, run_by_number(connection, row["number"]), why)
     by_id: list[PlannedDay] = []
+    owed = _where_they_stand(connection, run, owed)
     for period, of_day in owed.items():
         ask = tuple(each.id for each in of_day.values() if (each.available_on_s or 0) * 1000 <= now_ms)
         day = run_by_day(connection, run.account, period)
@@ -95,6 +97,21 @@ def plan_earlier_days(
     return EarlierDaysPlan(
         days=sorted(planned + by_id, key=lambda each: each.day.date), waiting=sorted(list(days)[DAYS_LISTED_MAX:])
     )
+
+
+def _where_they_stand(
+    connection: apsw.Connection, run: Run, owed: Mapping[Date, Mapping[str, OwedRow]]
+) -> dict[Date, dict[str, OwedRow]]:
+    """The owed rows by the posted day that showed them last, which may not be the one that they are owed under."""
+    elsewhere = seen_elsewhere(connection, run.account, [identity for of_day in owed.values() for identity in of_day])
+    days = {day: run_by_day(connection, run.account, day) for day in set(elsewhere.values()) if day < run.date}
+    posted = {day for day, found in days.items() if found is not None and found.state is State.POSTED}
+    found: dict[Date, dict[str, OwedRow]] = {}
+    for period, of_day in owed.items():
+        for identity, row in of_day.items():
+            stands = elsewhere.get(identity, period)
+            found.setdefault(stands if stands in posted else period, {})[identity] = row
+    return dict(sorted(found.items()))
 
 
 def _consider(days: dict[Date, Run], reasons: dict[Date, str], day: Run | None, why: str) -> None:

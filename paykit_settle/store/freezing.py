@@ -22,6 +22,13 @@ from paykit_settle.store.differences import (
     note_unchanged,
     take_corrections,
 )
+from paykit_settle.store.elsewhere import (
+    SeenElsewhere,
+    all_elsewhere,
+    forget_elsewhere,
+    note_elsewhere,
+    note_owed_elsewhere,
+)
 from paykit_settle.store.evidence import evidence_digest
 from paykit_settle.store.posting import post_journal
 from paykit_settle.store.queries import load_queries
@@ -41,7 +48,8 @@ class Frozen:
     `frozen_count` is how often other runs of the account were frozen when it was decided which rows are free; `moved`
     are rows of the own day that were passed over, with the run that holds each and whether it is shown otherwise now;
     `settled_owed` rows of the own day that were owed; `listings` earlier days that were listed whole, as (day, when it
-    began, pages). `differences`, `moved_ids` and `shown_ids` are for the register of differences.
+    began, pages). `differences`, `moved_ids` and `shown_ids` are for the register of differences; `elsewhere` are held
+    rows that other days than their own showed, `missing_ids` rows that a day was to show and does not.
     """
 
     idempotency_key: str
@@ -61,6 +69,8 @@ class Frozen:
     differences: Sequence[Seen] = ()
     moved_ids: Collection[str] = ()
     shown_ids: Collection[str] = ()
+    elsewhere: Sequence[SeenElsewhere] = ()
+    missing_ids: Collection[str] = ()
     written_off_available: Collection[str] = ()
     corrections: Sequence[Correction] = ()
 
@@ -155,6 +165,12 @@ def note_seen(connection: apsw.Connection, run: Run, frozen: Frozen, *, now_ms: 
         _SETTLED["mark_available"],
         [{"account": run.account, "transaction_id": each, "run": run.number} for each in frozen.written_off_available],
     )
+    known = all_elsewhere(connection, run.account)
+    gone = {*frozen.shown_ids, *frozen.missing_ids, *frozen.settled_owed}
+    forget_elsewhere(connection, run.account, known & gone)
+    note_elsewhere(connection, run.account, frozen.elsewhere)
+    owed = [(each.transaction_id, each.period) for each in frozen.outstanding]
+    note_owed_elsewhere(connection, run.account, owed)
     note_differences(connection, run, frozen.differences, now_ms=now_ms)
     live = live_ids(connection, run.account)
     note_moved(connection, run.account, live & set(frozen.moved_ids), now_ms=now_ms)

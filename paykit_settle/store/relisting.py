@@ -24,12 +24,6 @@ def late_rows_of_day(connection: apsw.Connection, account: str, period: Date) ->
     return taken
 
 
-def written_off_ids(connection: apsw.Connection, account: str, period: Date) -> list[str]:
-    """The rows of a day that a person wrote off: dealt with by hand, for good."""
-    found = rows(connection, _SQL["written_off_ids"], account=account, period=period.isoformat())
-    return [row["transaction_id"] for row in found]
-
-
 def taken_among(connection: apsw.Connection, account: str, ids: Sequence[str]) -> set[str]:
     """Which of these rows a run has taken in, for whichever day, or a person wrote off."""
     found = rows(connection, _SQL["taken_late_rows"], account=account, ids=json.dumps(ids))

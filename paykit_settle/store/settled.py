@@ -8,12 +8,14 @@ wrote it. So digests may be written before their run is frozen, and those of a p
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date as Date
 
 import apsw
 
+from paykit_settle.corrections import content_of
 from paykit_settle.errors import InvariantViolated
+from paykit_settle.store.differences import settled_content
 from paykit_settle.store.evidence_rows import available_among, available_ids, own_pages, sent_rows
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, change_many, one, rows
@@ -28,11 +30,19 @@ IDS_PER_BATCH = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The run that holds a row, and the day under which it was settled there. `content`: what it was, if still kept."""
+    """The run that holds a row, and the day under which it was settled there.
+
+    `content` is what is settled of it by now, corrections included (None: nothing any more), if that `is_kept`.
+    """
 
     run: Run
     period: Date
     content: bytes | None
+    is_kept: bool = True
+
+    def is_other(self, now: bytes | None) -> bool:
+        """Return whether a row that is shown like this is not as it was settled, as far as that is known."""
+        return self.is_kept and content_of(self.content) != content_of(now)
 
 
 def digest_function(connection: apsw.Connection) -> Callable[[str], int]:
@@ -118,6 +128,8 @@ def find_holders(
     found: dict[str, Holder] = {}
     for number, wanted in sorted(by_run.items()):
         found = held_by(connection, run_by_number(connection, number), wanted) | found
+    for identity, content in settled_content(connection, account, found).items():
+        found[identity] = replace(found[identity], content=content, is_kept=True)
     return found
 
 
@@ -132,15 +144,19 @@ def held_by(connection: apsw.Connection, run: Run, ids: Sequence[str]) -> dict[s
     for period, taken in by_period.items():
         sent = sent_rows(connection, run, period, taken)
         day = Date.fromisoformat(period)
-        found |= {identity: Holder(run=run, period=day, content=sent.get(identity)) for identity in taken}
+        found |= {identity: _holder(run, day, sent.get(identity)) for identity in taken}
     left = set(ids) - set(found)
     passed = rows(connection, _SQL["passed_over"], run=run.number, ids=wanted)
     left -= {row["transaction_id"] for row in passed}
     if left:
         for page in own_pages(connection, run):
             for identity, content in available_among(page, left).items():
-                found[identity] = Holder(run=run, period=run.date, content=content)
+                found[identity] = _holder(run, run.date, content)
     return found
+
+
+def _holder(run: Run, period: Date, content: bytes | None) -> Holder:
+    return Holder(run=run, period=period, content=content, is_kept=content is not None)
 
 
 def settled_ids_of(connection: apsw.Connection, run: Run) -> Iterable[str]:

@@ -56,7 +56,7 @@ RELEASE = Path(__file__).parents[1] / "data" / "releases" / "0.1.0.db"
 OPTIONS = RunOptions(page_size=3)
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """The end of a process at a step."""
 
 

@@ -38,7 +38,7 @@ RANKS = [
     ["earlier_days"],
     ["late_rows"],
     ["pull", "recheck"],
-    ["posting", "checking", "frozen_record"],
+    ["posting", "checking", "frozen_record", "recheck_report"],
     ["interruption", "giving_back"],
     ["reading", "driving"],
     ["runner"],

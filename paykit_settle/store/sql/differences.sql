@@ -46,22 +46,21 @@ UPDATE differences
 SET decision = :decision, decided_by = :decided_by, reason = :reason, decided_at_ms = :decided_at_ms
 WHERE account = :account AND transaction_id = :transaction_id AND revision = :revision AND taken_by_run IS NULL;
 
--- name: moved_row
--- Whether another day's run has passed a row over because it is held.
-SELECT 1 AS found FROM moved_rows JOIN runs ON runs.id = moved_rows.run
-WHERE runs.account = :account AND moved_rows.transaction_id = :transaction_id AND moved_rows.held_by_run IS NOT NULL
-LIMIT 1;
-
 -- name: written_off_row
 SELECT 1 AS found FROM outstanding
 WHERE account = :account AND transaction_id = :transaction_id AND written_off_ms IS NOT NULL;
 
 -- name: corrections_for
--- Of rows whose run is posted only: any other may be pulled anew, and then reads the row as it is.
+-- Of rows whose run is posted only: any other may be pulled anew, and then reads the row as it is. So must be the runs
+-- that took earlier corrections of the row: what came after counts on them.
 SELECT differences.transaction_id, differences.revision, differences.period, differences.was, differences.is_now
 FROM differences JOIN runs AS holder ON holder.id = differences.held_by_run AND holder.state = 'posted'
 WHERE differences.account = :account AND differences.decision = 'settle' AND differences.taken_by_run IS NULL
     AND differences.period < :before
+    AND NOT EXISTS (
+        SELECT 1 FROM differences AS earlier JOIN runs AS taker ON taker.id = earlier.taken_by_run
+        WHERE earlier.account = differences.account AND earlier.transaction_id = differences.transaction_id
+            AND earlier.revision < differences.revision AND taker.state <> 'posted')
 ORDER BY differences.period, differences.transaction_id, differences.revision;
 
 -- name: take_correction

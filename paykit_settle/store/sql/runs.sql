@@ -199,10 +199,6 @@ INSERT INTO late_rows (account, transaction_id, period, run) VALUES (:account, :
 SELECT late_rows.transaction_id, runs.id AS run, runs.pull FROM late_rows JOIN runs ON runs.id = late_rows.run
 WHERE late_rows.account = :account AND late_rows.period = :period ORDER BY runs.id;
 
--- name: written_off_ids
-SELECT transaction_id FROM outstanding
-WHERE account = :account AND period = :period AND written_off_ms IS NOT NULL;
-
 -- name: taken_late_rows
 -- Which of these rows another run has, or a person wrote off, since they were read.
 SELECT transaction_id FROM late_rows WHERE account = :account AND transaction_id IN (SELECT value FROM json_each(:ids))

@@ -232,6 +232,17 @@ CREATE TABLE moved_rows (
     CONSTRAINT moved_rows_key PRIMARY KEY (run, transaction_id)
 ) STRICT;
 
+-- Settled or owed rows that were last seen under another day than the one they are settled or owed under: the list of
+-- that other day is to show them. `held_by_run`: the run that held the row then; NULL for one that is owed.
+CREATE TABLE rows_elsewhere (
+    account        TEXT    NOT NULL,
+    transaction_id TEXT    NOT NULL,
+    period         TEXT    NOT NULL,
+    held_by_run    INTEGER CONSTRAINT rows_elsewhere_held_by_run REFERENCES runs (id),
+    CONSTRAINT rows_elsewhere_key PRIMARY KEY (account, transaction_id)
+) STRICT;
+CREATE INDEX rows_elsewhere_period_index ON rows_elsewhere (account, period);
+
 -- Rows that differ from what was settled, that are gone, or that cannot be settled: what each was and is, as the
 -- processor sent it. `decision`: NULL while nobody has ended it. A correction is settled by `taken_by_run`.
 CREATE TABLE differences (

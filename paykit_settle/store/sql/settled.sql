@@ -87,9 +87,9 @@ SELECT DISTINCT transaction_id FROM differences
 WHERE account = :account AND kind = 'vanished' AND (decision IS NULL OR decision IN ('settle', 'dismiss'));
 
 -- name: corrected_ids
--- The rows of a day of which other content than at first was settled by now.
+-- The rows of a day of which other content than at first was settled by now, or waits for a run that is pulled anew.
 SELECT DISTINCT transaction_id FROM differences
-WHERE account = :account AND period = :period AND decision = 'settle' AND taken_by_run IS NOT NULL;
+WHERE account = :account AND period = :period AND decision = 'settle';
 
 -- name: mark_available
 -- The run that saw a written-off row available, the first time.
