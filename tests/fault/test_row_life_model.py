@@ -52,7 +52,7 @@ FAULTS = [
 ]
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """The end of a process at a step."""
 
 
