@@ -13,7 +13,7 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
-from paykit_settle import cli_changes, cli_differences, cli_ledger, cli_listing, cli_runs, cli_upkeep
+from paykit_settle import cli_changes, cli_differences, cli_ledger, cli_listing, cli_resolve, cli_runs, cli_upkeep
 from paykit_settle.claiming import Asked
 from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorMoved, ProcessorUrl, Zone, read_settings
 from paykit_settle.cli_output import Output
@@ -39,6 +39,7 @@ cli_listing.register(app)
 cli_changes.register(app)
 cli_runs.register(app)
 cli_upkeep.register(app)
+cli_resolve.register(app)
 cli_differences.register(app)
 cli_ledger.register(app)
 

@@ -60,6 +60,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.UNKNOWN, Event.FAIL): State.UNKNOWN,
     (State.UNKNOWN, Event.DECLARE_ABSENT): State.FAILED,
     (State.REJECTED, Event.RETRY_REJECTED): State.PULLING,
+    (State.REJECTED, Event.ACCEPT): State.POSTED,
 }
 
 

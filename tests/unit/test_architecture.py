@@ -26,7 +26,7 @@ RANKS = [
     ["accumulator", "page_shape", "paging", "corrections", "verify_rows", "relisted_day", "notes_text"],
     ["page_slots"],
     ["settlement", "journal", "wire", "page_wire", "report", "terminal", "verify", "http_json"],
-    ["booking", "found_settlements", "answers", "processor_request", "ledger_requests"],
+    ["booking", "verify_taken", "found_settlements", "taken", "answers", "processor_request", "ledger_requests"],
     ["asking", "httpx_sender"],
     ["client"],
     ["store"],
@@ -38,14 +38,14 @@ RANKS = [
     ["earlier_days"],
     ["late_rows"],
     ["pull", "recheck"],
-    ["posting", "checking", "frozen_record"],
+    ["posting", "checking", "frozen_record", "resolving"],
     ["runner"],
     ["config"],
     ["cli_options", "cli_output", "pull_display"],
     ["cli_settling"],
     ["run_routes", "ledger_routes", "cli_runs", "cli_ledger"],
     ["service", "cli_upkeep", "cli_listing"],
-    ["cli_differences", "cli_changes"],
+    ["cli_differences", "cli_changes", "cli_resolve"],
     ["cli"],
     ["__main__", "__init__"],
 ]
@@ -55,7 +55,7 @@ PURE = {
     "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
     "verify", "verify_pages", "verify_rows", "verify_corrections", "ledger_requests", "booking", "accumulator",
     "page_shape", "paging", "corrections", "missing_days", "id_hashes", "row_faults", "relisted_day", "notes_text",
-    "terms", "day_edges", "found_settlements",
+    "terms", "day_edges", "found_settlements", "taken", "verify_taken",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.
@@ -77,6 +77,7 @@ OWNERS = {
         "cli_differences",
         "held_rows",
         "earlier_days",
+        "resolving",
     },
     "sqlite3": {"transfers"},
     "cyclopts": {
@@ -88,6 +89,7 @@ OWNERS = {
         "cli_options",
         "cli_differences",
         "cli_changes",
+        "cli_resolve",
     },
     "rich": {"terminal", "cli_output", "pull_display"},
     "fake_processor": {"cli"},

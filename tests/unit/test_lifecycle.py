@@ -28,6 +28,7 @@ unknown   lose            unknown
 unknown   fail            unknown
 unknown   declare absent  failed
 rejected  retry rejected  pulling
+rejected  accept          posted
 """
 
 
@@ -64,6 +65,7 @@ def test_only_a_frozen_settlement_can_be_posted() -> None:
     assert {state for (state, _), after in TRANSITIONS.items() if after is State.POSTED} == {
         State.FROZEN,
         State.UNKNOWN,
+        State.REJECTED,
     }
 
 
