@@ -112,7 +112,7 @@ def test_lines_in_any_shape_that_adds_up_are_itemised(lines: list[object], total
         ([line("eur", 0, 97)], "net 0 eur cannot be 97 usd at any rate"),
         ([line("eur", -97, 97)], "net -97 eur cannot be 97 usd at any rate"),
         ([line("xxx")], "its line 1: currency XXX has no exponent"),
-        ([line(currency=7)], "currency must be three ASCII letters"),
+        ([{**line(), "currency": 7}], "currency must be three ASCII letters"),
         ([{k: v for k, v in line().items() if k != "charged"}], "charged must be an integer of minor units, got null"),
         ([line(net_settlement=True)], "net_settlement must be an integer of minor units, got boolean"),
         ([line(fees="3")], "fees must be an integer of minor units, got text"),
