@@ -107,11 +107,12 @@ def error_of_failure(failure: Failure, what: str, exchange: Exchange) -> Process
 def still_unknown(failure: SettleError, exchange: Exchange) -> SettleError:
     """How a request ends, of which an attempt may have had an effect: the last failure, or that it is unknown.
 
-    A refusal of the content speaks for the earlier attempts too: the same bytes were not taken before either. One that
-    is not about the content (a key revoked meanwhile), or a processor out of reach, says nothing of them.
+    A refusal of the content stays one, and says that an earlier attempt may have had an effect (`was_uncertain`). One
+    that is not about the content (a key revoked meanwhile), or a processor out of reach, says nothing of them.
     """
     known = failure if isinstance(failure, ProcessorError) else ProcessorError("", exchange=exchange)
     if isinstance(known, OutcomeUnknown) or known.status in (400, 422):
+        known.was_uncertain = True
         return known
     unknown = OutcomeUnknown(
         f"the request may have taken effect; its last attempt: {failure}",

@@ -83,7 +83,7 @@ async def _resolve(
     settings: Settings, store: Store, identity: str, posted: str | None, wish: Wish, decision: Decision
 ) -> Run:
     async with settings.make_client() as client:
-        resolver = Resolver(client, store, is_alive=partial(is_alive, store.path))
+        resolver = Resolver(client, store, is_alive=partial(is_alive, store.path), lookup=settings.lookup)
         if posted is None:
             return await resolver.absent(identity, unseen=wish.unseen, decision=decision)
         return await resolver.posted(identity, posted, wish, decision)

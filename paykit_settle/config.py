@@ -19,6 +19,7 @@ from paykit_settle.client import PAGE_SIZE_MAX, PAGES_MAX, ProcessorClient
 from paykit_settle.direct import DirectConnections
 from paykit_settle.endpoint import check_api_key, check_base_url
 from paykit_settle.errors import InvalidConfig, SettleError
+from paykit_settle.found_settlements import LookUpMode
 from paykit_settle.money import ScaleProfile, canonical_currency
 from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import WINDOWS_MAX, RunOptions
@@ -57,6 +58,8 @@ class Settings:
     request_body_bytes_max: Count = 1024 * 1024
     scales: dict[str, int] = field(default_factory=dict)
     rows_without_created: RowsWithoutCreated = "refuse"
+    lookup: LookUpMode = "list"
+    absence_age_s: Bound = 600
     windows_max: Annotated[int, msgspec.Meta(ge=1, le=64)] = WINDOWS_MAX
     requests_in_flight_max: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 32
     requests_per_s: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
@@ -83,6 +86,8 @@ class Settings:
             pull_deadline_s=self.pull_deadline_s,
             scale=ScaleProfile(overrides=self.scales),
             rows_without_created=self.rows_without_created,
+            lookup=self.lookup,
+            absence_age_s=self.absence_age_s,
         )
 
     def make_client(self) -> ProcessorClient:

@@ -45,13 +45,16 @@ from paykit_settle.faults import Exchange, FieldError, Problem
 class SettleError(Exception):
     """The root: `str()` is one sentence for a person, `code` is stable for machines.
 
-    `retryable` says whether the same request can succeed later without anybody changing anything.
+    `retryable` says whether the same request can succeed later without anybody changing anything. Of a run:
+    `retry_at_ms` when it can go on at the earliest, `needs_person` that only a person can end it.
     """
 
     code: ClassVar[str]
     http_status: ClassVar[int]
     exit_code: ClassVar[int]
     retryable: ClassVar[bool] = False
+    retry_at_ms: int | None = None
+    needs_person: bool = False
 
     @property
     def details(self) -> dict[str, object]:
@@ -212,7 +215,8 @@ class ProcessorError(SettleError):
 
     `status` is the HTTP status answered (None: there was no answer), `body` the start of the answer as text,
     `retry_after_s` how long the processor asked to be left alone,
-    `replayed` whether it only repeated what it had answered to this key before.
+    `replayed` whether it only repeated what it had answered to this key before, `was_uncertain` whether an earlier try
+    of the same request may have taken effect.
     """
 
     def __init__(
@@ -224,6 +228,7 @@ class ProcessorError(SettleError):
         self.body = body
         self.retry_after_s: int | None = None
         self.replayed = False
+        self.was_uncertain = False
 
     @property
     def details(self) -> dict[str, object]:

@@ -1,10 +1,11 @@
 """What the processor has for a day: its list of settlements, read strictly, and whether one of them is ours. Pure."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import chain
+from typing import Literal
 
 import msgspec
 
@@ -12,6 +13,8 @@ from paykit_settle.strict_json import json_type
 from paykit_settle.window import parse_date
 from paykit_settle.wire import LINE_AMOUNTS, decode_object, name_in
 
+LookUpMode = Literal["list", "none"]
+"""Whether a processor is asked for its settlements (`list`), or known to have no such route (`none`)."""
 SETTLEMENT_PAGES_MAX = 100
 """Pages of one look-up: a day has one settlement, but a processor that does not filter lists them all."""
 
@@ -141,3 +144,42 @@ def _found_settlement(entry: object, received: bytes) -> FoundSettlement:
     if not isinstance(entry, dict):
         raise ValueError(f"settlements: an entry must be an object, got {json_type(entry)}")
     return FoundSettlement(id=name_in(entry, "id"), status=name_in(entry, "status"), members=entry, received=received)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentAttempt:
+    """What an attempt sends: its number, its key, its bytes."""
+
+    number: int
+    key: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortedOut:
+    """What a day's settlements are to us: `ours`, and the `others` beside it.
+
+    `earlier`: where none is ours, the attempt before this one that one of them is of.
+    """
+
+    ours: FoundSettlement | None
+    others: Sequence[FoundSettlement]
+    earlier: SentAttempt | None = None
+
+
+def sort_out(found: Sequence[FoundSettlement], current: SentAttempt, earlier: Sequence[SentAttempt] = ()) -> SortedOut:
+    """Return which of a day's settlements is the one of the current attempt.
+
+    Of two equal ones it is the one under our key, else the first by id.
+    """
+    same = [each for each in found if each.is_of(current.body, current.key)]
+    ours = min(same, key=lambda each: (each.idempotency_key != current.key, each.id), default=None)
+    others = [each for each in found if each is not ours]
+    if ours is not None:
+        return SortedOut(ours=ours, others=others)
+    of_earlier = (attempt for attempt in earlier if any(_came_with(each, attempt) for each in others))
+    return SortedOut(ours=None, others=others, earlier=next(of_earlier, None))
+
+
+def _came_with(found: FoundSettlement, attempt: SentAttempt) -> bool:
+    return found.idempotency_key in (None, attempt.key) and found.is_of(attempt.body, attempt.key)

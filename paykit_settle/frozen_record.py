@@ -1,4 +1,4 @@
-"""What a freeze stores of a settlement: its bytes and key, the rates it used, and the rows that it takes in or owes."""
+"""What a freeze stores of a settlement (bytes, key, rates, rows taken in or owed), and what a posted one answers."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import msgspec
 
 from paykit_settle.corrections import Correction
-from paykit_settle.models import Settlement
+from paykit_settle.errors import InvariantViolated
+from paykit_settle.models import PostedSettlement, Settlement
 from paykit_settle.money import ScaleProfile
 from paykit_settle.pull import Pulled
 from paykit_settle.rates import Rates
 from paykit_settle.store.freezing import Frozen
 from paykit_settle.store.relisting import OwedRow
-from paykit_settle.store.runs import Run
+from paykit_settle.store.runs import Attempt, Run
 from paykit_settle.version import __version__
 from paykit_settle.wire import encode_body, settlement_key, settlement_payload
 
@@ -61,4 +62,22 @@ def frozen_record(
         moved_ids=pulled.moved_ids,
         shown_ids=pulled.shown_ids,
         written_off_available=pulled.written_off_available,
+    )
+
+
+def answer_of(run: Run, attempt: Attempt, *, replayed: bool, warnings: Sequence[str]) -> PostedSettlement:
+    """Return what a posted run answers to whoever asked for it."""
+    if run.settlement_id is None:
+        raise InvariantViolated(f"{run.id} is posted without an id")
+    said = [attempt.settlement.window.odd_length, run.attention]
+    return PostedSettlement(
+        settlement_id=run.settlement_id,
+        status=attempt.status or "",
+        total_net=attempt.settlement.total_net,
+        currency=attempt.settlement.settlement_currency,
+        idempotency_key=attempt.idempotency_key,
+        settlement=attempt.settlement,
+        run_id=run.id,
+        replayed=replayed,
+        warnings=(*warnings, *(each for each in said if each)),
     )

@@ -9,20 +9,18 @@ from datetime import date as Date
 from datetime import datetime, timedelta
 from functools import partial
 
-from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import ProcessorError
-from paykit_settle.found_settlements import FoundSettlement
+from paykit_settle.looking_up import LookUp
 from paykit_settle.missing_days import EMPTY_KEPT_HOURS, LOOKUPS_MAX, is_long_over, missing_days, too_far_back
+from paykit_settle.open_outcomes import named
 from paykit_settle.store.lookups import days_known, keep_empty
 from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store
 from paykit_settle.window import load_zone, yesterday
 
-IDS_NAMED_MAX = 3
-
 
 async def blocked_periods(
-    client: ProcessorClient, store: Store, run: Run, periods: Collection[Date], *, now: datetime, checked: bool
+    look_up: LookUp, store: Store, run: Run, periods: Collection[Date], *, now: datetime, checked: bool
 ) -> dict[Date, str]:
     """Return, for each day whose late rows must stay owed, the reason in one sentence; the others may be taken in.
 
@@ -45,7 +43,7 @@ async def blocked_periods(
     # The newest first: what is found there, or fails there, speaks for every day before it, and ends the asking.
     for day in [day for day in missing if day > first][:LOOKUPS_MAX]:
         try:
-            found = await client.find_settlements(run.account, day)
+            found = await look_up.settlements(run.account, day)
         except ProcessorError as error:
             reason = f"the processor could not be asked whether {day} is settled: {error}"
             return blocked | {period: reason for period in periods if period < day}
@@ -53,18 +51,13 @@ async def blocked_periods(
             reason = f"the processor has no look-up of settlements, so whether {day} is settled is not known"
             return blocked if checked else blocked | {period: reason for period in periods if period < day}
         if found:
-            reason = f"the processor has a settlement of {day}, which is not settled here: {_named(found)}"
+            reason = f"the processor has a settlement of {day}, which is not settled here: {named(found)}"
             return blocked | {period: reason for period in periods if period < day}
         if is_long_over(day, zone, now):
             await store.write(
                 partial(keep_empty, account=run.account, day=day, forget_before_ms=kept_since_ms, now_ms=now_ms)
             )
     return blocked
-
-
-def _named(found: list[FoundSettlement]) -> str:
-    more = len(found) - IDS_NAMED_MAX
-    return ", ".join(each.id for each in found[:IDS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _ms(moment: datetime) -> int:

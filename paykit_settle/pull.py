@@ -23,6 +23,7 @@ from paykit_settle.errors import ProcessorUnavailable
 from paykit_settle.held_rows import OwnIds, index_older_runs
 from paykit_settle.late_rows import Facts, LateRows, choose_late_rows, earlier_day_notes, odd_ids, seen_of
 from paykit_settle.lifecycle import Step
+from paykit_settle.looking_up import LookUp
 from paykit_settle.lookups import blocked_periods
 from paykit_settle.models import BalanceTransaction, LatePeriod, MovedRow, RollUp, RunNotes
 from paykit_settle.money import AMOUNT_MAX
@@ -184,9 +185,8 @@ class RunPull:
         own_ids = await self._own_ids.among(ids)
         held = await self._store.read(partial(holders, run=run, ids=ids, digest=self._digest))
         late = {day.period for day in days if any(i not in held and i not in own_ids for i in day.late)}
-        blocked = await blocked_periods(
-            self._client, self._store, run, late, now=self._now, checked=after_restore_checked
-        )
+        look_up = LookUp(self._client, self._store, mode=self._options.lookup)
+        blocked = await blocked_periods(look_up, self._store, run, late, now=self._now, checked=after_restore_checked)
         sent = await self._store.read(partial(self._sent, days=days))
         owed = await self._store.read(partial(owed_rows, run=run))
         facts = Facts(

@@ -12,9 +12,12 @@ import apsw
 
 from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import InvalidRequest, ProcessorError, ProcessorUnavailable, ProtocolError, SettlementConflict
-from paykit_settle.found_settlements import FoundSettlement
+from paykit_settle.found_settlements import FoundSettlement, LookUpMode
+from paykit_settle.looking_up import LookUp
 from paykit_settle.models import TOTAL_ONLY
 from paykit_settle.money import ScaleProfile, format_amount
+from paykit_settle.open_outcomes import beside
+from paykit_settle.open_outcomes import named as ids_named
 from paykit_settle.run_request import check_text
 from paykit_settle.store.accounts import account_of, check_processor
 from paykit_settle.store.coverage import CoveredRows, Covers, find_covered
@@ -30,8 +33,6 @@ from paykit_settle.store.resolving import (
 from paykit_settle.store.runs import Attempt, Run
 from paykit_settle.store.store import Store
 from paykit_settle.taken import take_settlement
-
-IDS_NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +50,11 @@ class Wish:
 class Resolver:
     """Ends runs of one store at one processor, as a person decides. `is_alive` tells whether an owner lives."""
 
-    def __init__(self, client: ProcessorClient, store: Store, *, is_alive: IsAlive) -> None:
-        self._client = client
+    def __init__(
+        self, client: ProcessorClient, store: Store, *, is_alive: IsAlive, lookup: LookUpMode = "list"
+    ) -> None:
+        self._processor = client.identity
+        self._look_up = LookUp(client, store, mode=lookup)
         self._store = store
         self._is_alive = is_alive
 
@@ -67,14 +71,14 @@ class Resolver:
         run, attempt = await self._resolvable(identity, is_absent=False)
         found = await self._ask(run, unseen=wish.unseen)
         named = next((each for each in found if each.id == settlement_id), None)
-        others = [each.id for each in found if each.id != settlement_id]
+        others = [each for each in found if each.id != settlement_id]
         if named is None and not wish.unseen:
             raise SettlementConflict(
                 f"the processor has no settlement {settlement_id} of {run.account} on {run.date}"
-                + (f", but {_named(others)}" if others else "")
+                + (f", but {ids_named(others)}" if others else "")
                 + "; if it is there all the same, and is what was frozen here, --unseen says that you vouch for it"
             )
-        attention = _others_text(run, others)
+        attention = beside(others)
         if named is None or named.is_of(attempt.body, attempt.idempotency_key):
             work = partial(
                 book_ours,
@@ -101,9 +105,8 @@ class Resolver:
         run, _ = await self._resolvable(identity, is_absent=True)
         found = await self._ask(run, unseen=unseen, may_list_none=True)
         if found:
-            ids = [each.id for each in found]
             raise SettlementConflict(
-                f"the processor has {_named(ids)} of {run.account} on {run.date}: resolve {run.id} --posted one of them"
+                f"the processor has {ids_named(found)} of {run.account} on {run.date}: resolve {run.id} with --posted"
             )
         return await self._store.write(partial(declare_absent, asked=run, decision=decision, is_alive=self._is_alive))
 
@@ -111,8 +114,8 @@ class Resolver:
         def read(connection: apsw.Connection) -> tuple[Run, Attempt]:
             run, attempt = resolvable(connection, identity, is_absent=is_absent, is_alive=self._is_alive)
             account = account_of(connection, run.account)
-            if run.processor is not None and run.processor != self._client.identity:
-                check_processor(account, self._client.identity, what=run.id)
+            if run.processor is not None and run.processor != self._processor:
+                check_processor(account, self._processor, what=run.id)
             return run, attempt
 
         return await self._store.read(read)
@@ -120,7 +123,7 @@ class Resolver:
     async def _ask(self, run: Run, *, unseen: bool, may_list_none: bool = False) -> Sequence[FoundSettlement]:
         """What the processor has of the day; nothing, where a person vouches for what it does not tell."""
         try:
-            found = await self._client.find_settlements(run.account, run.date)
+            found = await self._look_up.settlements(run.account, run.date)
         except ProcessorError as error:
             if unseen:
                 return []
@@ -166,12 +169,3 @@ class Resolver:
             covered=covered,
             attention=attention,
         )
-
-
-def _named(ids: Sequence[str]) -> str:
-    more = len(ids) - IDS_NAMED_MAX
-    return ", ".join(ids[:IDS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
-def _others_text(run: Run, others: Sequence[str]) -> str | None:
-    return f"the processor also has {_named(others)} of {run.account} on {run.date}" if others else None

@@ -14,6 +14,7 @@ from paykit_settle.accumulator import Accumulator
 from paykit_settle.client import PAGE_SIZE_MAX, ProcessorClient
 from paykit_settle.errors import ProcessorUnavailable
 from paykit_settle.filter_check import refuse_unless_filtered
+from paykit_settle.found_settlements import LookUpMode
 from paykit_settle.models import BalanceTransaction, PostedSettlement, RollUp, Settlement
 from paykit_settle.money import ScaleProfile
 from paykit_settle.rates import Rates
@@ -46,6 +47,8 @@ class RunOptions:
     pull_deadline_s: int = 3600
     scale: ScaleProfile = field(default_factory=ScaleProfile)
     rows_without_created: RowsWithoutCreated = "refuse"
+    lookup: LookUpMode = "list"
+    absence_age_s: int = 600
 
 
 _DEFAULT_OPTIONS = RunOptions()

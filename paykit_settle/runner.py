@@ -6,7 +6,7 @@ as the very same bytes under the very same key, and never built anew. Whoever ho
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from datetime import date as Date
@@ -20,9 +20,10 @@ from paykit_settle.client import ProcessorClient
 from paykit_settle.corrections import corrected
 from paykit_settle.day_reader import AtStep, OnProgress
 from paykit_settle.errors import InvariantViolated, RunInProgress, SettleError, SettlementConflict
-from paykit_settle.frozen_record import frozen_record
+from paykit_settle.frozen_record import answer_of, frozen_record
 from paykit_settle.late_rows import still_standing
 from paykit_settle.lifecycle import Event, State, Step
+from paykit_settle.looking_up import LookUp
 from paykit_settle.models import PostedSettlement, Settlement
 from paykit_settle.posting import SettlementPoster
 from paykit_settle.pull import Pulled, RunPull
@@ -67,6 +68,7 @@ class Runner:
         at_step: AtStep = _ignore,
         on_progress: OnProgress | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now_ms: Callable[[], int] = clock_ms,
     ) -> None:
         self._client = client
         self._store = store
@@ -77,7 +79,14 @@ class Runner:
         self._on_progress = on_progress
         self._now = now
         self._owner = Owner(store.path)
-        self._poster = SettlementPoster(client, store, at_step=at_step)
+        self._poster = SettlementPoster(
+            client,
+            store,
+            at_step=at_step,
+            look_up=LookUp(client, store, mode=options.lookup, now_ms=now_ms),
+            absence_age_s=options.absence_age_s,
+            now_ms=now_ms,
+        )
         self._running: dict[tuple[str, Date], tuple[RunRequest, asyncio.Task[PostedSettlement]]] = {}
 
     async def close(self, *, timeout_s: int | None = None) -> None:
@@ -187,12 +196,13 @@ class Runner:
         try:
             if run.state is State.POSTED:
                 attempt = await self._store.read(lambda connection: current_attempt(connection, run))
-                return _answer(run, attempt, replayed=True, warnings=warnings)
+                return answer_of(run, attempt, replayed=True, warnings=warnings)
             self._at_step(Step.CLAIMED)
             frozen: tuple[Run, Attempt | None] = (run, None)
             if run.state is State.PULLING:
                 frozen = await self._pull_and_freeze(run, how, warnings)
-            return _answer(*await self._poster.post(*frozen), replayed=False, warnings=warnings)
+            posted = await self._poster.post(*frozen, after_restore_checked=how.after_restore_checked)
+            return answer_of(*posted, replayed=False, warnings=warnings)
         except SettleError as error:
             for warning in warnings:  # whoever is told why it failed is told what it was tried with
                 error.add_note(warning)
@@ -282,20 +292,3 @@ class Runner:
             notes=pulled.notes,
         )
         return settlement, rates
-
-
-def _answer(run: Run, attempt: Attempt, *, replayed: bool, warnings: Sequence[str]) -> PostedSettlement:
-    if run.settlement_id is None:
-        raise InvariantViolated(f"{run.id} is posted without an id")
-    odd = attempt.settlement.window.odd_length
-    return PostedSettlement(
-        settlement_id=run.settlement_id,
-        status=attempt.status or "",
-        total_net=attempt.settlement.total_net,
-        currency=attempt.settlement.settlement_currency,
-        idempotency_key=attempt.idempotency_key,
-        settlement=attempt.settlement,
-        run_id=run.id,
-        replayed=replayed,
-        warnings=(*warnings, *([odd] if odd else [])),
-    )

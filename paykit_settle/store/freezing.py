@@ -142,6 +142,34 @@ def mark_sent(connection: apsw.Connection, run: Run, *, now_ms: int) -> None:
     change(connection, _SQL["mark_sent"], now_ms=now_ms, run=run.number, number=run.attempt)
 
 
+def spend_key(
+    connection: apsw.Connection,
+    run: Run,
+    *,
+    first_empty_at_ms: int | None,
+    refusal: str | None = None,
+    now_ms: int,
+) -> None:
+    """Notes that the current attempt is not sent again under its key, and since when the processor shows nothing of it.
+
+    `refusal`: why the processor refused its content, which it does not say of what was sent before.
+    """
+    change(
+        connection,
+        _SQL["spend_key"],
+        first_empty_at_ms=first_empty_at_ms,
+        refusal=refusal,
+        now_ms=now_ms,
+        run=run.number,
+        number=run.attempt,
+    )
+
+
+def set_attention(connection: apsw.Connection, run: Run, attention: str | None) -> None:
+    """Notes what somebody should look at although the run is posted; None: nothing any more."""
+    change(connection, _SQL["set_attention"], attention=attention, number=run.number)
+
+
 def next_attempt(connection: apsw.Connection, run: Run, idempotency_key: str, *, now_ms: int) -> None:
     """The same settlement as a further attempt under another key; the earlier one is kept."""
     change(

@@ -5,7 +5,7 @@ from datetime import date as Date
 import apsw
 
 from paykit_settle.store.queries import load_queries
-from paykit_settle.store.rows import change, rows
+from paykit_settle.store.rows import change, one, rows
 
 _SQL = load_queries("lookups.sql")
 
@@ -33,3 +33,9 @@ def keep_empty(connection: apsw.Connection, account: str, day: Date, *, forget_b
     """Keep that the processor has no settlement of that day, and forget what was kept for too long."""
     change(connection, _SQL["forget_old_lookups"], account=account, before_ms=forget_before_ms)
     change(connection, _SQL["keep_empty_lookup"], account=account, date=day.isoformat(), now_ms=now_ms)
+
+
+def restored_at_ms(connection: apsw.Connection) -> int | None:
+    """Return when this database was put back from a back-up, in unix milliseconds; None when it never was."""
+    facts = one(connection, _SQL["restored_at"])
+    return None if facts is None else facts["restored_at_ms"]

@@ -7,7 +7,7 @@ their sum, and a `verify` that passes for every posted run, against the processo
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from pathlib import Path
@@ -181,6 +181,7 @@ class Host:
     store: Store
     runner: Runner
     clock: "Clock"
+    ticks: "Ticks" = field(default_factory=lambda: Ticks())
     processor_moved: bool = False
     """Whether this host's processor may have another address than the account's had so far."""
 
@@ -193,6 +194,7 @@ class Host:
         zone: str | None = None,
         zone_changed: bool = False,
         new_terms: bool = False,
+        after_restore_checked: bool = False,
     ) -> PostedSettlement:
         wanted = make_run_request(ACCOUNT, day, currency)
         self.clock.pass_day(wanted.date)
@@ -203,6 +205,7 @@ class Host:
             zone_changed=zone_changed,
             processor_moved=self.processor_moved,
             new_terms=new_terms,
+            after_restore_checked=after_restore_checked,
         )
         return await self.runner.run_as(wanted, asked)
 
@@ -282,6 +285,19 @@ def _covers(said: str | Collection[str] | None) -> Covers | None:
     return Covers(kind="none") if said == "none" else Covers(kind="listed", ids=frozenset(said))
 
 
+class Ticks:
+    """The clock by which keys and absences age: the machine's, and what a test lets pass."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+
+    def __call__(self) -> int:
+        return clock_ms() + self._ahead_ms
+
+    def advance(self, seconds: int) -> None:
+        self._ahead_ms += seconds * 1000
+
+
 class Clock:
     """A host's clock: the evening after the newest day that its database knows, or that it was asked for."""
 
@@ -325,7 +341,7 @@ async def host(
     `processor_moved` lets it go on where another host began, with the fake at another port since.
     """
     store = Store(database)
-    clock = Clock(store.submit(_newest_day).result())
+    clock, ticks = Clock(store.submit(_newest_day).result()), Ticks()
     try:
         async with ProcessorClient(url, policy=policy) as client:
             runner = Runner(
@@ -336,9 +352,12 @@ async def host(
                 tenants=tenants,
                 at_step=at_step,
                 now=lambda: clock.now,
+                now_ms=ticks,
             )
             try:
-                yield Host(client=client, store=store, runner=runner, clock=clock, processor_moved=processor_moved)
+                yield Host(
+                    client=client, store=store, runner=runner, clock=clock, ticks=ticks, processor_moved=processor_moved
+                )
             finally:
                 await runner.close()
     finally:

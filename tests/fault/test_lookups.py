@@ -15,6 +15,7 @@ import pytest
 from fake_processor import FakeProcessor
 from fake_processor.wire import Answer, Request
 from paykit_settle.errors import ProcessorError, ProtocolError
+from paykit_settle.looking_up import LookUp
 from paykit_settle.lookups import blocked_periods
 from paykit_settle.missing_days import LOOKUPS_MAX, missing_days
 from paykit_settle.store.files import back_up
@@ -78,7 +79,12 @@ async def blocked(
     if zone is not None:
         stored = Run(**{name: getattr(stored, name) for name in Run.__dataclass_fields__} | {"zone": zone})
     found = await blocked_periods(
-        here.client, here.store, stored, [day(number) for number in periods], now=noon_after(newest), checked=checked
+        LookUp(here.client, here.store),
+        here.store,
+        stored,
+        [day(number) for number in periods],
+        now=noon_after(newest),
+        checked=checked,
     )
     return {(period - FIRST).days + 1: reason for period, reason in found.items()}
 
@@ -214,6 +220,7 @@ async def test_processor_without_a_look_up_leaves_late_rows_owed_unless_a_person
     fake: FakeProcessor, tmp_path: Path, status: int
 ) -> None:
     async with settled(tmp_path / "paykit.db", fake, 1, 2, 4) as here:
+        await here.change("DELETE FROM processors")  # as if it had never answered one
         cue = scripted(fake)
         cue.instead = refuse(status, method="GET")
         found = await blocked(here, 4, 1, 2, newest=4)
@@ -261,7 +268,12 @@ async def test_empty_answer_for_a_day_of_long_ago_is_kept_for_a_day(fake: FakePr
         stored = await here.stored(day(2).isoformat())
 
         async def ask(now: datetime) -> list[int]:
-            assert await blocked_periods(here.client, here.store, stored, [day(1)], now=now, checked=False) == {}
+            assert (
+                await blocked_periods(
+                    LookUp(here.client, here.store), here.store, stored, [day(1)], now=now, checked=False
+                )
+                == {}
+            )
             return asked(fake)
 
         now = noon_after(12)

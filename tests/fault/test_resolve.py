@@ -235,7 +235,7 @@ async def test_ours_beside_another_is_booked_and_the_other_is_named(fake: FakePr
     await unknown(here, fake, "reset_after_effect")
     other = foreign(fake, 7)
     run = await here.resolve("setl_0001")
-    assert run.attention == f"the processor also has {other} of {ACCOUNT} on {DAY}"
+    assert run.attention == f"the processor has other settlements for this day beside it: {other}"
     assert await here.balance() == OURS
 
 
@@ -243,7 +243,7 @@ async def test_settlement_that_was_taken_beside_another_names_the_other(fake: Fa
     foreign(fake, 7)
     named = await conflict(here, fake)
     run = await here.resolve(named, covers="all")
-    assert run.attention == f"the processor also has setl_0001 of {ACCOUNT} on {DAY}"
+    assert run.attention == "the processor has other settlements for this day beside it: setl_0001"
 
 
 # What has to be said along.
@@ -413,7 +413,7 @@ async def test_person_may_vouch_for_what_is_not_listed_and_what_is_there_is_name
     named = await conflict(here, fake)
     run = await here.resolve("setl_0077", unseen=True)
     assert (run.state, run.settlement_id) == (State.POSTED, "setl_0077")
-    assert run.attention == f"the processor also has {named} of {ACCOUNT} on {DAY}"
+    assert run.attention == f"the processor has other settlements for this day beside it: {named}"
 
 
 async def test_nobody_can_vouch_for_a_settlement_that_is_seen_to_be_another(fake: FakeProcessor, here: Host) -> None:

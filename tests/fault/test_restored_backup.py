@@ -128,6 +128,7 @@ async def test_without_a_look_up_a_late_row_waits_for_a_persons_word(
     database = tmp_path / "paykit.db"
     async with host(database, fake.url) as here:
         await here.run(D15)
+        await here.change("DELETE FROM processors")  # it never had a look-up
     fake.state.update_transaction(ACCOUNT, "late", status="available")
     cue = scripted(fake)
     cue.instead = refuse(404, method="GET", path=SETTLEMENTS)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fake_processor import FakeProcessor
+from paykit_settle.absence import KEY_KEPT_MS
 from paykit_settle.errors import (
     InvalidRequest,
     OutcomeUnknown,
@@ -22,7 +23,7 @@ from paykit_settle.errors import (
 )
 from paykit_settle.lifecycle import State
 from paykit_settle.models import PostedSettlement
-from paykit_settle.posting import ATTEMPTS_PER_RUN_MAX, KEY_KEPT_MS
+from paykit_settle.posting import ATTEMPTS_MAX
 from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import RunOptions
 from tests.fault.silence import unanswered
@@ -46,6 +47,7 @@ from tests.fault.stage import (
 
 LOOK_UP = f"GET {SETTLEMENTS}"
 POST = f"POST {SETTLEMENTS}"
+ABSENCE_AGE_S = RunOptions().absence_age_s
 ONE_TRY = RetryPolicy(attempts_max=1, wait_first_ms=1, request_timeout_s=30, deadline_s=60)
 
 
@@ -159,7 +161,9 @@ async def test_post_that_failed_before_it_was_stored_is_unknown_until_it_is_sent
 
 async def test_500_that_is_only_ever_replayed_leads_to_the_next_attempt(fake: FakeProcessor, here: Host) -> None:
     fake.fault("error_500", route=POST, nth=1)
-    await here.run()
+    assert isinstance(await here.attempt(), OutcomeUnknown)
+    here.ticks.advance(ABSENCE_AGE_S)
+    await here.resume()
     first, second, third = posts(fake)
     assert first.idempotency_key == second.idempotency_key != third.idempotency_key
     assert len({request.body for request in posts(fake)}) == 1
@@ -170,13 +174,12 @@ async def test_500_that_is_only_ever_replayed_leads_to_the_next_attempt(fake: Fa
 async def test_attempts_of_one_run_are_bounded(fake: FakeProcessor, here: Host) -> None:
     cue = scripted(fake)
     cue.instead = refuse(500, replayed=True)
-    with pytest.raises(OutcomeUnknown):
-        await here.run()
-    assert len({request.idempotency_key for request in posts(fake)}) == ATTEMPTS_PER_RUN_MAX
+    for _ in range(ATTEMPTS_MAX + 3):
+        assert isinstance(await here.attempt(), OutcomeUnknown)
+        here.ticks.advance(ABSENCE_AGE_S)
+    assert len({request.idempotency_key for request in posts(fake)}) == ATTEMPTS_MAX
     await check_stands(here, State.UNKNOWN, "outcome_unknown")
-    cue.behave()
-    await here.resume()
-    await check_posted(here, fake, attempt=ATTEMPTS_PER_RUN_MAX + 1)
+    assert ((await here.stored()).needs_person, await here.balance()) == (1, 0)
 
 
 async def test_500_after_the_effect_is_found_although_its_key_only_replays_the_500(
@@ -206,16 +209,17 @@ async def test_key_that_stays_in_flight_is_unknown(fake: FakeProcessor, here: Ho
     await check_posted(here, fake)
 
 
-async def test_key_used_for_something_that_is_not_there_leads_to_the_next_attempt(
+async def test_key_used_for_something_that_is_not_there_is_for_a_person_and_never_a_new_key(
     fake: FakeProcessor, here: Host
 ) -> None:
     cue = scripted(fake)
-    used = refuse(400, type="idempotency_error", code="idempotency_key_reused")
-    cue.instead = lambda request: used(request) if not posts(fake) else None
-    await here.run()
-    assert [request.status for request in posts(fake)] == [400, 200]
-    assert len({request.idempotency_key for request in posts(fake)}) == 2
-    await check_posted(here, fake, attempt=2)
+    cue.instead = refuse(400, type="idempotency_error", code="idempotency_key_reused")
+    for _ in range(3):
+        assert isinstance(await here.attempt(), OutcomeUnknown)
+        await check_stands(here, State.UNKNOWN, "outcome_unknown")
+        assert (await here.stored()).needs_person == 1
+        here.ticks.advance(2 * ABSENCE_AGE_S)
+    assert len({request.idempotency_key for request in posts(fake)}) == 1
 
 
 # Keys that the processor has forgotten.
@@ -233,6 +237,12 @@ async def test_key_that_the_processor_forgot_leads_to_the_next_attempt_when_noth
     fake: FakeProcessor, here: Host
 ) -> None:
     await lose(here, fake, age_ms=KEY_KEPT_MS + 1)
+    sent = len(posts(fake))
+    for _ in range(2):
+        assert isinstance(await here.attempt(), OutcomeUnknown)
+        assert len(posts(fake)) == sent  # it is only looked up
+        here.ticks.advance(ABSENCE_AGE_S - 1)
+    here.ticks.advance(2)
     await here.resume()
     keys = [request.idempotency_key for request in posts(fake)]
     assert keys[-1] not in keys[:-1]
@@ -292,16 +302,17 @@ async def test_look_up_that_fails_before_the_first_send_leaves_the_run_failed(fa
     await check_posted(once, fake)
 
 
-async def test_look_up_that_fails_after_an_unknown_send_leaves_the_run_unknown(fake: FakeProcessor, once: Host) -> None:
+async def test_what_was_sent_is_sent_again_under_its_key_although_nobody_can_look(
+    fake: FakeProcessor, once: Host
+) -> None:
     fake.fault("reset_after_effect", route=POST, nth=1)
     fake.fault("error_503", route=LOOK_UP, after=1, retry_after_s=0)
-    for _ in range(2):
-        assert isinstance(await once.attempt(), OutcomeUnknown)
-        await check_stands(once, State.UNKNOWN, "outcome_unknown")
-    assert len(posts(fake)) == 1
-    fake.heal()
+    assert isinstance(await once.attempt(), OutcomeUnknown)
+    await check_stands(once, State.UNKNOWN, "outcome_unknown")
     await once.run()
-    assert len(posts(fake)) == 1
+    assert len({(request.idempotency_key, request.body) for request in posts(fake)}) == 1
+    assert len(posts(fake)) == 2
+    fake.heal()
     await check_posted(once, fake)
 
 
@@ -317,12 +328,12 @@ async def test_crash_after_a_send_and_then_a_look_up_that_fails_is_unknown_and_n
         await once.change(f"DELETE FROM {table}")  # noqa: S608
     fake.heal()
     fake.fault("error_503", route=LOOK_UP, retry_after_s=0)
+    fake.fault("error_503", route=POST, retry_after_s=0)
     ((_, outcome),) = await once.resume()
     assert isinstance(outcome, OutcomeUnknown)
     await check_stands(once, State.UNKNOWN, "outcome_unknown")
     fake.heal()
     await once.resume()
-    assert len(posts(fake)) == 1
     await check_posted(once, fake)
 
 

@@ -15,19 +15,15 @@ Without it, each way of losing a row would be found by a customer.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TypeVar, cast
 
-import apsw
 import pytest
 
 from paykit_settle.checking import verify_run
 from paykit_settle.client import ProcessorClient
-from paykit_settle.errors import ProcessorUnavailable, RunRefused, SettleError, StoreUnavailable
-from paykit_settle.lifecycle import Step
+from paykit_settle.errors import ProcessorUnavailable, RunRefused, SettleError
 from paykit_settle.models import PostedSettlement
 from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import RunOptions
@@ -35,6 +31,7 @@ from paykit_settle.run_request import make_run_request
 from paykit_settle.runner import Runner
 from paykit_settle.store.history import find_run, read_history
 from paykit_settle.store.store import Store
+from tests.mortal import Crash, Death, Mortal
 from tests.random_processor import DAY, InMemory, RandomProcessor
 
 T = TypeVar("T")
@@ -45,53 +42,6 @@ RUNS_MAX = 8
 POLICY = RetryPolicy(attempts_max=3, wait_first_ms=1)
 REFUSALS = ("outside the window", "does not filter by created")
 """What a refusal of a processor without wrong rows may say."""
-
-
-class Crash(BaseException):
-    """The process dies here."""
-
-
-@dataclass
-class Death:
-    """When a process dies: after so many pages, or as it sends so many requests; if hard, commits nothing more."""
-
-    pages: int = 10**9
-    requests: int = 10**9
-    is_hard: bool = False
-    is_dead: bool = False
-
-    def at_step(self, step: Step) -> None:
-        self.pages -= step is Step.PAGE_STORED
-        self._die_if(self.pages == 0)
-
-    def at_request(self) -> None:
-        self.requests -= 1
-        self._die_if(self.requests == 0)
-
-    def _die_if(self, is_time: bool) -> None:
-        if is_time:
-            self.is_dead = True
-            raise Crash
-
-
-@dataclass
-class Mortal:
-    """A store whose process may die: what waits for its commit then does not get there."""
-
-    store: Store
-    death: Death
-
-    async def read(self, work: Callable[[apsw.Connection], T]) -> T:
-        return await self.store.read(work)
-
-    def write(self, work: Callable[[apsw.Connection], T]) -> Awaitable[T]:
-        if self.death.is_dead and self.death.is_hard:
-            raise StoreUnavailable("the process is dead")
-        return self.store.write(work)
-
-    @property
-    def path(self) -> Path:
-        return self.store.path
 
 
 async def settle(processor: RandomProcessor, store: Store, death: Death) -> PostedSettlement:

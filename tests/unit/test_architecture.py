@@ -20,7 +20,7 @@ RANKS = [
     ["errors"],
     ["money", "strict_json", "window"],
     ["rates", "transaction_types", "endpoint", "body_reader", "retry", "run_request", "days", "sending", "budget"],
-    ["terms", "day_edges"],
+    ["terms", "day_edges", "absence"],
     ["models", "lifecycle", "missing_days", "direct", "verify_pages", "verify_corrections"],
     ["id_hashes", "row_faults"],
     ["accumulator", "page_shape", "paging", "corrections", "verify_rows", "relisted_day", "notes_text"],
@@ -32,7 +32,7 @@ RANKS = [
     ["store"],
     ["explain_windows", "difference_report", "filter_check"],
     ["run", "explain", "transfers"],
-    ["claiming"],
+    ["claiming", "looking_up", "open_outcomes"],
     ["page_buffer", "lookups"],
     ["day_reader", "held_rows"],
     ["earlier_days"],
@@ -55,7 +55,7 @@ PURE = {
     "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
     "verify", "verify_pages", "verify_rows", "verify_corrections", "ledger_requests", "booking", "accumulator",
     "page_shape", "paging", "corrections", "missing_days", "id_hashes", "row_faults", "relisted_day", "notes_text",
-    "terms", "day_edges", "found_settlements", "taken", "verify_taken",
+    "terms", "day_edges", "found_settlements", "absence", "taken", "verify_taken",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.

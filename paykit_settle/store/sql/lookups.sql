@@ -13,3 +13,13 @@ ON CONFLICT (account, date) DO UPDATE SET asked_at_ms = excluded.asked_at_ms;
 
 -- name: forget_old_lookups
 DELETE FROM empty_lookups WHERE account = :account AND asked_at_ms <= :before_ms;
+
+-- name: processor
+SELECT listed_at_ms FROM processors WHERE url = :url AND key_mode = :key_mode;
+
+-- name: note_processor
+INSERT INTO processors (url, key_mode, listed_at_ms) VALUES (:url, :key_mode, :now_ms)
+ON CONFLICT (url, key_mode) DO UPDATE SET listed_at_ms = excluded.listed_at_ms;
+
+-- name: restored_at
+SELECT restored_at_ms FROM database_facts;

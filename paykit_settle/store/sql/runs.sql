@@ -90,8 +90,18 @@ SELECT {attempt_columns} FROM attempts WHERE run = :run ORDER BY number;
 -- The time of the first send that may have been taken: one that certainly failed counts no more.
 UPDATE attempts
 SET sent_at_ms = CASE WHEN outcome = 'failed' THEN :now_ms ELSE coalesce(sent_at_ms, :now_ms) END,
-    outcome = NULL, detail = NULL, ended_at_ms = NULL
+    outcome = NULL, detail = NULL, ended_at_ms = NULL, first_empty_at_ms = NULL
 WHERE run = :run AND number = :number;
+
+-- name: spend_key
+-- From now on it is only looked up under its key; `first_empty_at_ms`: since when nothing was found (NULL: not known).
+UPDATE attempts
+SET key_spent_at_ms = coalesce(key_spent_at_ms, :now_ms), first_empty_at_ms = :first_empty_at_ms,
+    refusal = coalesce(:refusal, refusal)
+WHERE run = :run AND number = :number;
+
+-- name: set_attention
+UPDATE runs SET attention = :attention WHERE id = :number;
 
 -- name: end_attempt
 UPDATE attempts
