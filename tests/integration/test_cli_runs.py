@@ -21,6 +21,7 @@ import pytest
 
 from fake_processor import FakeProcessor
 from paykit_settle.cli import main
+from paykit_settle.person import this_user
 from tests.fault.stage import (
     ACCOUNT,
     DAY,
@@ -328,7 +329,7 @@ def test_write_off_needs_an_account_and_a_reason_and_keeps_who_and_why(cli: Cli,
     kept = columns(
         tmp_path / DATABASE, "SELECT written_off_by, reason FROM outstanding WHERE transaction_id = 'txn_05'"
     )
-    assert kept == [("ada", "chargeback")]
+    assert kept == [(f"ada ({this_user()})", "chargeback")]
     again = cli("outstanding", "--write-off", "txn_05", "--account", ACCOUNT, "--reason", "x")
     assert again.code == 2
 
