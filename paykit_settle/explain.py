@@ -109,6 +109,7 @@ def explanation(history: History) -> dict[str, Any]:
                 "outcome": each.outcome,
                 "detail": each.detail,
                 "settlement_id": each.settlement_id,
+                **({"taken": each.taken} if each.taken else {}),
             }
             for each in history.attempts
         ],
@@ -251,8 +252,9 @@ def _attempts(history: History) -> list[str]:
     lines = []
     for each in history.attempts:
         lines += [
-            f"Attempt {each.number}  frozen {_time(each.frozen_at_ms)}, by paykit-settle {each.program}",
-            f"  key      {each.idempotency_key}",
+            f"Attempt {each.number}  {'taken' if each.taken else 'frozen'} {_time(each.frozen_at_ms)}, "
+            f"by paykit-settle {each.program}",
+            f"  key      {each.idempotency_key or 'not ours'}",
             f"  sent     {_time(each.sent_at_ms) or 'never'}, body {each.body_sha256[:32]}…",
             f"  outcome  {each.outcome or 'open'}" + (f": {each.detail}" if each.detail else ""),
         ]

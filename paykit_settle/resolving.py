@@ -157,9 +157,11 @@ class Resolver:
         covered = CoveredRows()
         if wish.covers.kind == "listed":
             covered = await self._store.read(partial(find_covered, run=run, ids=wish.covers.ids))
+        said = [attention]
         if read.settlement.taken == TOTAL_ONLY:
-            unproved = f"{named.id} was taken by its total only: {read.why_not_itemised}"
-            attention = "; ".join(filter(None, (unproved, attention)))
+            said.append(f"{named.id} was taken by its total only: {read.why_not_itemised}")
+        if attempt.may_be_taken:
+            said.append(f"what was sent as attempt {attempt.number} may still turn up at the processor beside it")
         return Taken(
             settlement_id=named.id,
             status=named.status,
@@ -167,5 +169,5 @@ class Resolver:
             received=named.received,
             covers=wish.covers,
             covered=covered,
-            attention=attention,
+            attention="; ".join(filter(None, said)) or None,
         )

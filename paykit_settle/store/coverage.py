@@ -28,7 +28,7 @@ from paykit_settle.store.settled import digest_function, find_holders, passed_ov
 _SQL = load_queries("resolving.sql")
 _RUNS = load_queries("runs.sql")
 
-IDS_NAMED_MAX = 5
+ROWS_REFUSED_NAMED_MAX = 5
 
 Kind = Literal["all", "none", "listed"]
 
@@ -90,7 +90,7 @@ def _on_day(connection: apsw.Connection, run: Run, period: str, ids: Collection[
 
 def _refuse(run: Run, ids: Collection[str], why: str) -> None:
     if ids:
-        named, more = sorted(ids)[:IDS_NAMED_MAX], len(ids) - IDS_NAMED_MAX
+        named, more = sorted(ids)[:ROWS_REFUSED_NAMED_MAX], len(ids) - ROWS_REFUSED_NAMED_MAX
         told = ", ".join(f"{each!r:.80}" for each in named) + (f" and {more} more" if more > 0 else "")
         raise InvalidRequest(f"{run.id} cannot be said to cover {told}: {why}")
 

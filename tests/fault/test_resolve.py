@@ -160,6 +160,8 @@ async def test_unknown_run_takes_the_settlement_that_turned_up_instead_of_ours(f
     run = await here.resolve(named, covers="all")
     assert (run.state, run.settlement_id) == (State.POSTED, named)
     assert await here.balance() == 1399
+    assert run.attention == "what was sent as attempt 1 may still turn up at the processor beside it"
+    assert (await here.run()).warnings == (run.attention,)
     assert [each.outcome for each in (await here.history()).attempts] == ["replaced", "posted"]
     await check_truth(here, fake)
 
@@ -399,12 +401,32 @@ async def test_person_may_vouch_for_ours_where_the_processor_cannot_be_asked(fak
 
 
 async def test_person_may_vouch_for_ours_where_the_processor_lists_nothing(fake: FakeProcessor, here: Host) -> None:
-    await unknown(here, fake)
     cue = scripted(fake)
     cue.instead = NO_LOOK_UP
+    fake.fault("reset_after_effect", route=f"POST {SETTLEMENTS}")
+    assert isinstance(await here.attempt(), OutcomeUnknown)
     with pytest.raises(InvalidRequest, match="--unseen"):
-        await here.resolve("setl_0077")
-    assert (await here.resolve("setl_0077", unseen=True)).state is State.POSTED
+        await here.resolve("setl_0001")
+    assert (await here.resolve("setl_0001", unseen=True)).state is State.POSTED
+
+
+async def test_absence_is_a_persons_word_where_the_processor_lists_nothing(fake: FakeProcessor, here: Host) -> None:
+    cue = scripted(fake)
+    cue.instead = NO_LOOK_UP
+    fake.fault("error_502", route=f"POST {SETTLEMENTS}")
+    assert isinstance(await here.attempt(), OutcomeUnknown)
+    fake.heal()
+    assert (await here.resolve(None)).state is State.FAILED
+    await here.run()
+    assert len({request.idempotency_key for request in posts(fake)}) == 2
+
+
+async def test_processor_that_is_known_to_list_nothing_is_not_asked(fake: FakeProcessor, here: Host) -> None:
+    await unknown(here, fake, "reset_after_effect")
+    asked = len(fake.requests)
+    resolver = Resolver(here.client, here.store, is_alive=lambda _name: False, lookup="none")
+    run = await resolver.posted("run_000001", "setl_0001", Wish(unseen=True), NOTED)
+    assert (run.state, len(fake.requests)) == (State.POSTED, asked)
 
 
 async def test_person_may_vouch_for_what_is_not_listed_and_what_is_there_is_named(

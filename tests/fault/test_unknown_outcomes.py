@@ -524,13 +524,13 @@ async def test_unknown_run_resolved_as_absent_is_sent_under_the_next_key(fake: F
 
 
 async def test_person_who_is_wrong_about_absence_does_not_settle_twice(fake: FakeProcessor, once: Host) -> None:
-    """The processor shows it and absence is refused; where it lists nothing, the next send finds it."""
+    """The processor shows it and absence is refused; where it cannot be asked, the next run finds it."""
     await unknown(once, fake, "reset_after_effect")
     with pytest.raises(SettlementConflict, match="setl_0001"):
         await once.resolve(None)
     cue = scripted(fake)
     cue.instead = NO_LOOK_UP
-    assert (await once.resolve(None)).state is State.FAILED
+    assert (await once.resolve(None, unseen=True)).state is State.FAILED
     cue.behave()
     await once.run()
     assert posts(fake) == []  # since the cue
