@@ -12,8 +12,9 @@ import apsw
 from paykit_settle.booking import settlement_journal
 from paykit_settle.client import ProcessorClient
 from paykit_settle.errors import InvalidRequest, InvariantViolated
+from paykit_settle.found_settlements import FoundSettlement
 from paykit_settle.lifecycle import State
-from paykit_settle.models import SettlementLine
+from paykit_settle.models import ITEMISED, TOTAL_ONLY, SettlementLine
 from paykit_settle.store.accounts import check_processor
 from paykit_settle.store.history import History
 from paykit_settle.store.runs import Attempt, Run
@@ -21,6 +22,7 @@ from paykit_settle.store.store import Store
 from paykit_settle.store.verifying import corrections_of, late_ids_of, moved_faults, moved_ids_of, stored_evidence
 from paykit_settle.verify import Basis, Claimed, body_faults, differences
 from paykit_settle.verify_rows import Pair
+from paykit_settle.verify_taken import copy_differs, taken_differences
 
 FAULTS_TOLD_MAX = 5
 """Differences that an error names; the others are counted."""
@@ -40,12 +42,28 @@ async def verify_run(store: Store, history: History, *, remote: ProcessorClient 
 
     def check(connection: apsw.Connection) -> list[str]:
         claimed = _claimed(connection, history, attempt)
+        if attempt.taken is not None:
+            return taken_differences(
+                claimed,
+                stored_evidence(connection, run),
+                settlement_id=run.settlement_id or "",
+                is_itemised=attempt.taken == ITEMISED,
+            ) + moved_faults(connection, run)
         return differences(claimed, stored_evidence(connection, run)) + moved_faults(connection, run)
 
     found = await store.read(check) + _journal_faults(history, attempt)
     if remote is not None:
         found += await _remote_faults(remote, history, attempt)
     return found
+
+
+def proof_text(attempt: Attempt | None) -> str | None:
+    """Return what a settlement that was taken from the processor does not prove; None for one that we computed."""
+    if attempt is None or attempt.taken is None:
+        return None
+    if attempt.taken == TOTAL_ONLY:
+        return "it was taken from the processor by its total only: its lines are not proved"
+    return "its lines were taken from the processor, not recomputed"
 
 
 async def check_before_freeze(
@@ -153,7 +171,7 @@ async def _remote_faults(client: ProcessorClient, history: History, attempt: Att
         return ["the processor has no look-up of settlements"]
     if history.run.state is State.POSTED:
         own = [each for each in found if each.id == history.run.settlement_id]
-        if not own or not own[0].has_body(attempt.body):
+        if not own or not _is_copy(own[0], attempt):
             return [f"the processor's copy of {history.run.settlement_id} is missing or differs"]
     elif not found:
         return ["the processor has no settlement for this day"]
@@ -162,3 +180,7 @@ async def _remote_faults(client: ProcessorClient, history: History, attempt: Att
     if len(found) > 1:
         return [f"the processor has {len(found)} settlements for this day: {', '.join(each.id for each in found)}"]
     return []
+
+
+def _is_copy(found: FoundSettlement, attempt: Attempt) -> bool:
+    return not copy_differs(attempt.body, found.received) if attempt.taken else found.has_body(attempt.body)

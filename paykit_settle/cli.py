@@ -14,7 +14,16 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
-from paykit_settle import cli_changes, cli_differences, cli_ledger, cli_listing, cli_resuming, cli_runs, cli_upkeep
+from paykit_settle import (
+    cli_changes,
+    cli_differences,
+    cli_ledger,
+    cli_listing,
+    cli_resolve,
+    cli_resuming,
+    cli_runs,
+    cli_upkeep,
+)
 from paykit_settle.claiming import Asked
 from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorMoved, ProcessorUrl, Zone, read_settings
 from paykit_settle.cli_output import Output
@@ -39,6 +48,7 @@ cli_changes.register(app)
 cli_resuming.register(app)
 cli_runs.register(app)
 cli_upkeep.register(app)
+cli_resolve.register(app)
 cli_differences.register(app)
 cli_ledger.register(app)
 

@@ -11,9 +11,9 @@ from cyclopts import App, Parameter
 from paykit_settle.cli_options import AsJson, ConfigFile, Database, read_settings
 from paykit_settle.cli_runs import print_json, read_day, with_store
 from paykit_settle.lifecycle import State
-from paykit_settle.store.accounts import disagreements
+from paykit_settle.store.accounts import SettledAccount, disagreements
 from paykit_settle.store.edges import empty_days
-from paykit_settle.store.history import list_runs, missing_days
+from paykit_settle.store.history import list_runs, missing_days, runs_with_attention
 from paykit_settle.store.runs import Run
 from paykit_settle.store.store import Store
 
@@ -34,57 +34,83 @@ def settlements(
     config: ConfigFile = None,
     json_lines: AsJson = False,
 ) -> int:
-    """List settlements: unknown and failed first, then by day, and the days of the span that are missing."""
+    """List settlements: what needs somebody first, then by day, and the days of the span that are missing."""
     settings = read_settings(config, database=database)
     first, last = read_day(from_, "--from"), read_day(to, "--to")
 
     async def work(store: Store) -> int:
-        runs, has_more = await store.read(
-            lambda connection: list_runs(
-                connection, account=account or "", first=from_ or "", last=to or "", limit=LISTED_MAX
-            )
-        )
+        span = {"account": account or "", "first": from_ or "", "last": to or ""}
+        runs, has_more = await store.read(lambda connection: list_runs(connection, **span, limit=LISTED_MAX))
         missing = await _missing(store, runs, account, first, last, cut=has_more)
-        said = await store.read(lambda connection: disagreements(connection, account or ""))
         gaps = _gaps(runs)
-        runs.sort(key=lambda run: (run.state is State.POSTED, run.date, run.account))
+        asking = await store.read(lambda connection: runs_with_attention(connection, **span))
+        runs = _in_order(runs, asking)
+        said = await store.read(lambda connection: disagreements(connection, account or ""))
         if json_lines:
-            for run in runs:
-                print_json(
-                    {
-                        "run_id": run.id,
-                        "settlement_id": run.settlement_id,
-                        "state": str(run.state),
-                        "account": run.account,
-                        "date": run.date.isoformat(),
-                        "error": run.error_code,
-                    }
-                )
-            for owner, day in missing:
-                print_json({"state": "missing", "account": owner, "date": day.isoformat()})
-            for after, seconds in gaps:
-                print_json(
-                    {"state": "gap", "account": after.account, "date": after.date.isoformat(), "seconds": seconds}
-                )
-            for each in said:
-                print_json({"state": "disagreement", "account": each.account, "detail": each.disagreement_text})
-            return 0
-        for run in runs:
-            why = f"  {run.error_code}" if run.error_code else ""
-            print(f"{run.date}  {run.state:<9} {run.id}  {run.settlement_id or '-':<12} {run.account}{why}")
-        for owner, day in missing:
-            print(f"{day}  missing   {'':<23} {owner}")
-        for after, seconds in gaps:
-            print(f"{after.date}  gap       its window begins {seconds} s after the day before ends: {after.account}")
-        for each in said:
-            print(f"note: {each.disagreement_text}")
-        if has_more:
-            print(f"only the newest {LISTED_MAX} are listed: narrow it with --from and --to")
-        if not runs and not missing:
-            print("no settlements")
+            _print_json(runs, missing, gaps, said)
+        else:
+            _print(runs, missing, gaps, said, has_more=has_more)
         return 0
 
     return with_store(settings, work)
+
+
+def _in_order(runs: Sequence[Run], asking: Sequence[Run]) -> list[Run]:
+    """The runs with those at which somebody should look first, however old, then what is not posted, then by day."""
+    listed = {run.number for run in runs}
+    found = [*runs, *(run for run in asking if run.number not in listed)]
+    return sorted(found, key=lambda run: (not run.attention, run.state is State.POSTED, run.date, run.account))
+
+
+def _print_json(
+    runs: Sequence[Run],
+    missing: Sequence[tuple[str, Date]],
+    gaps: Sequence[tuple[Run, int]],
+    said: Sequence[SettledAccount],
+) -> None:
+    for run in runs:
+        print_json(
+            {
+                "run_id": run.id,
+                "settlement_id": run.settlement_id,
+                "state": str(run.state),
+                "account": run.account,
+                "date": run.date.isoformat(),
+                "error": run.error_code,
+                "attention": run.attention,
+            }
+        )
+    for owner, day in missing:
+        print_json({"state": "missing", "account": owner, "date": day.isoformat()})
+    for after, seconds in gaps:
+        print_json({"state": "gap", "account": after.account, "date": after.date.isoformat(), "seconds": seconds})
+    for each in said:
+        print_json({"state": "disagreement", "account": each.account, "detail": each.disagreement_text})
+
+
+def _print(
+    runs: Sequence[Run],
+    missing: Sequence[tuple[str, Date]],
+    gaps: Sequence[tuple[Run, int]],
+    said: Sequence[SettledAccount],
+    *,
+    has_more: bool,
+) -> None:
+    for run in runs:
+        why = f"  {run.error_code}" if run.error_code else ""
+        print(f"{run.date}  {run.state:<9} {run.id}  {run.settlement_id or '-':<12} {run.account}{why}")
+        if run.attention:
+            print(f"{'':<12}attention: {run.attention}")
+    for owner, day in missing:
+        print(f"{day}  missing   {'':<23} {owner}")
+    for after, seconds in gaps:
+        print(f"{after.date}  gap       its window begins {seconds} s after the day before ends: {after.account}")
+    for each in said:
+        print(f"note: {each.disagreement_text}")
+    if has_more:
+        print(f"only the newest {LISTED_MAX} are listed: narrow it with --from and --to")
+    if not runs and not missing:
+        print("no settlements")
 
 
 async def _missing(

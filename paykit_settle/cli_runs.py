@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 
 from cyclopts import App, Parameter
 
-from paykit_settle.checking import verify_run
+from paykit_settle.checking import proof_text, verify_run
 from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorUrl, read_settings
 from paykit_settle.cli_output import Output
 from paykit_settle.config import Settings
@@ -81,10 +81,15 @@ def verify(
                 found = await verify_run(store, history, remote=client)
         else:
             found = await verify_run(store, history)
+        proof = proof_text(history.attempt)
         if json_lines:
-            print_json({"run_id": history.run.id, "verified": not found, "differences": found})
+            said = {"run_id": history.run.id, "verified": not found, "differences": found}
+            print_json(said if proof is None else said | {"taken": proof})
         elif found:
             print(f"{history.run.id} differs from its evidence:", *found, sep="\n  ")
+        elif proof is not None:
+            copies = ", and the processor's copy says the same" if remote else ""
+            print(f"{history.run.id}: {proof}; bytes, digests and journal agree{copies}")
         else:
             copies = ", and so does the processor's copy" if remote else ""
             print(f"{history.run.id} follows from its evidence: lines, bytes, key, digests and journal agree{copies}")
@@ -134,6 +139,8 @@ def _show(history: History, output: Output) -> None:
     print(f"{run.id}  {run.state}  {run.settlement_id or 'no settlement yet'}")
     if run.error_code:
         print(f"{run.error_code}: {run.error_detail}")
+    if run.attention:
+        print(f"attention: {run.attention}")
     if attempt is None:
         return
     output.show(settlement_table(attempt.settlement))

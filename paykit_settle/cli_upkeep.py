@@ -1,4 +1,4 @@
-"""The commands by which a person sets things right: what is owed, an unknown run, old pages. Who and why are kept."""
+"""The commands by which a person sets things right: what is owed, and old pages. Who and why are kept."""
 
 from datetime import UTC, datetime
 from datetime import date as Date
@@ -9,16 +9,14 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from paykit_settle.cli_options import AsJson, ConfigFile, Database, read_settings
-from paykit_settle.cli_runs import Identity, print_json, read_day, with_store
+from paykit_settle.cli_runs import print_json, read_day, with_store
 from paykit_settle.errors import InvalidRequest
 from paykit_settle.money import EXPONENTS, format_amount
 from paykit_settle.person import Person, this_user
 from paykit_settle.run_request import check_decision
-from paykit_settle.store.history import OutstandingRow, find_run, outstanding_rows
-from paykit_settle.store.owner import is_alive
+from paykit_settle.store.history import OutstandingRow, outstanding_rows
 from paykit_settle.store.store import Store, clock_ms
 from paykit_settle.store.upkeep import prune as prune_pages
-from paykit_settle.store.upkeep import resolve as resolve_run
 from paykit_settle.store.write_offs import WrittenOff, find_row, written_off_rows
 from paykit_settle.store.write_offs import write_off as write_off_row
 
@@ -27,7 +25,7 @@ By = Annotated[str | None, Parameter(help="Who decides: a remark beside the name
 
 def register(app: App) -> None:
     """Adds the commands to the command line."""
-    for command in (outstanding, resolve, prune):
+    for command in (outstanding, prune):
         app.command(command)
 
 
@@ -94,41 +92,6 @@ def decider(by: str | None) -> Person:
     if by is not None:
         check_decision(by=by)
     return Person(principal=this_user(), remark=by)
-
-
-def resolve(
-    identity: Identity,
-    /,
-    *,
-    posted: Annotated[str | None, Parameter(help="The processor has it, as this settlement.")] = None,
-    absent: Annotated[bool, Parameter(negative="", help="The processor does not have it.")] = False,
-    reason: Annotated[str, Parameter(help="Why: how this was found out.")],
-    by: By = None,
-    database: Database = None,
-    config: ConfigFile = None,
-) -> int:
-    """End a run whose outcome is unknown, as a person found it out; an absent one can then be run again."""
-    if (posted is None) == (not absent):
-        raise InvalidRequest("give either --posted SETL_ID or --absent")
-    settings = read_settings(config, database=database)
-
-    async def work(store: Store) -> int:
-        who = decider(by)
-        run = await store.write(
-            lambda connection: resolve_run(
-                connection,
-                find_run(connection, identity),
-                settlement_id=posted,
-                reason=reason,
-                by=who,
-                now_ms=clock_ms(),
-                is_alive=partial(is_alive, store.path),
-            )
-        )
-        print(f"{run.id} is {run.state} now" + (f" as {run.settlement_id}" if posted else ": run it again to post it"))
-        return 0
-
-    return with_store(settings, work)
 
 
 def prune(

@@ -14,7 +14,7 @@ from paykit_settle.explain_windows import day_json, day_warnings, windows_json, 
 from paykit_settle.lifecycle import State
 from paykit_settle.models import RowGroup, Settlement, SettlementLine
 from paykit_settle.money import format_amount
-from paykit_settle.notes_text import earlier_days_lines, notes_lines
+from paykit_settle.notes_text import earlier_days_lines, notes_lines, taken_text
 from paykit_settle.report import settlement_json
 from paykit_settle.store.history import BookedEntry, History
 from paykit_settle.store.runs import Run
@@ -32,6 +32,7 @@ def run_summary(run: Run) -> dict[str, Any]:
         "date": run.date.isoformat(),
         "settlement_currency": run.settlement_currency,
         "error": run.error_code,
+        **({"attention": run.attention} if run.attention else {}),
     }
 
 
@@ -53,6 +54,8 @@ def run_json(history: History) -> dict[str, Any]:
         "changed_at": _time(run.changed_at_ms),
         "error": run.error_code,
         "detail": run.error_detail,
+        **({"attention": run.attention} if run.attention else {}),
+        **({"covers": run.covers} if run.covers else {}),
     }
     if run.state is State.PULLING:
         own = [page for page in history.pages if page.period == run.date.isoformat() and page.is_counted]
@@ -106,6 +109,7 @@ def explanation(history: History) -> dict[str, Any]:
                 "outcome": each.outcome,
                 "detail": each.detail,
                 "settlement_id": each.settlement_id,
+                **({"taken": each.taken} if each.taken else {}),
             }
             for each in history.attempts
         ],
@@ -143,6 +147,7 @@ def explanation_text(history: History) -> str:
         f"{run.settlement_id or 'No settlement yet'}: {run.account} for {run.date.isoformat()} ({run.id})",
         f"state      {run.state}, attempt {run.attempt}, asked for by {run.requested_by}",
         *([f"why        {run.error_code}: {run.error_detail}"] if run.error_code else []),
+        *([f"attention  {run.attention}"] if run.attention else []),
     ]
     if attempt is not None:
         settlement = attempt.settlement
@@ -150,6 +155,8 @@ def explanation_text(history: History) -> str:
             f"window     {settlement.window.start:%Y-%m-%d %H:%M} to {settlement.window.end:%Y-%m-%d %H:%M} UTC "
             f"({run.zone})",
             f"total      {_money(settlement.total_net, settlement.settlement_currency)}",
+            *([f"taken      {taken_text(settlement.taken)}"] if settlement.taken else []),
+            *([f"covers     {run.covers}, of the rows below"] if run.covers else []),
         ]
     for warning in day_warnings(history):
         lines += wrap(warning, WIDTH, initial_indent="note       ", subsequent_indent=" " * 11)
@@ -167,10 +174,15 @@ def explanation_text(history: History) -> str:
 def _conversions(settlement: Settlement) -> list[str]:
     target = settlement.settlement_currency
     lines = [f"From each net to {target}: the exact fraction, booked {target}, and what rounding left"]
+    if settlement.taken:
+        lines = [f"Lines as the processor has them: each net, and {target} for it at the ratio that it implies"]
     for line in settlement.lines:
         sum_ = f"{line.charged} {_signed(line.refunded)} {_signed(-line.fees)}"
         lines.append(f"  {_name(line):<15} {sum_} = net {line.net}")
         conversion = line.conversion
+        if settlement.taken and line.currency != target:
+            ratio = f"{conversion.numerator}/{conversion.denominator}"
+            lines.append(f"  {'':<15} × {ratio} = {line.net_settlement} {target}, source: processor")
         if conversion.published:
             left = conversion.remainder
             rest = f" {_signed(left)}/{conversion.denominator}" if left else ", exactly"
@@ -240,8 +252,9 @@ def _attempts(history: History) -> list[str]:
     lines = []
     for each in history.attempts:
         lines += [
-            f"Attempt {each.number}  frozen {_time(each.frozen_at_ms)}, by paykit-settle {each.program}",
-            f"  key      {each.idempotency_key}",
+            f"Attempt {each.number}  {'taken' if each.taken else 'frozen'} {_time(each.frozen_at_ms)}, "
+            f"by paykit-settle {each.program}",
+            f"  key      {each.idempotency_key or 'not ours'}",
             f"  sent     {_time(each.sent_at_ms) or 'never'}, body {each.body_sha256[:32]}…",
             f"  outcome  {each.outcome or 'open'}" + (f": {each.detail}" if each.detail else ""),
         ]

@@ -65,6 +65,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.UNKNOWN, Event.GIVE_BACK): State.UNKNOWN,
     (State.UNKNOWN, Event.DECLARE_ABSENT): State.FAILED,
     (State.REJECTED, Event.RETRY_REJECTED): State.PULLING,
+    (State.REJECTED, Event.ACCEPT): State.POSTED,
 }
 
 UNFINISHED = frozenset({State.PULLING, State.FROZEN, State.UNKNOWN})

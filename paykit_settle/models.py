@@ -14,6 +14,9 @@ from paykit_settle.money import AMOUNT_MAX
 from paykit_settle.rates import Conversion
 from paykit_settle.window import Window
 
+ITEMISED, TOTAL_ONLY = "itemised", "total only"
+"""How a settlement that is not ours was taken from the processor: with lines that prove its total, or without."""
+
 _WireAmount = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 
@@ -188,6 +191,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     late: tuple[LatePeriod, ...] = ()
     """Earlier days of which rows are taken in here, oldest first."""
     notes: RunNotes = RunNotes()
+    taken: str | None = None
+    """None for one that was computed here; ITEMISED or TOTAL_ONLY for the processor's own, whose lines are its word."""
 
 
 class PostedSettlement(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from paykit_settle.models import LatePeriod, MovedRow, RunNotes, Settlement
+from paykit_settle.models import ITEMISED, LatePeriod, MovedRow, RunNotes, Settlement
 
 NAMED_MAX = 5
 
@@ -27,6 +27,13 @@ def notes_lines(settlement: Settlement) -> list[str]:
     if notes.written_off_available:
         lines.append(f"back     written off, and available now: {_named(notes.written_off_available)}")
     return lines
+
+
+def taken_text(taken: str) -> str:
+    """Return what is to be known of a settlement that was taken from the processor."""
+    if taken == ITEMISED:
+        return "the processor's settlement, not computed here: lines and ratios are its word"
+    return "the processor's settlement, not computed here: only its total is known"
 
 
 def earlier_days_lines(notes: RunNotes) -> list[str]:

@@ -17,6 +17,11 @@ def named(found: Sequence[FoundSettlement]) -> str:
     return ", ".join(each.id for each in found[:IDS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
+def beside(others: Sequence[FoundSettlement]) -> str | None:
+    """What somebody should look at although a run is posted: settlements of the day beside its own; None: none."""
+    return f"the processor has other settlements for this day beside it: {named(others)}" if others else None
+
+
 def conflict(run: Run, sorted_out: SortedOut) -> SettlementConflict:
     """The processor has only settlements that are not the current attempt's."""
     which = ""

@@ -24,7 +24,7 @@ from paykit_settle.errors import (
 from paykit_settle.found_settlements import FoundSettlement, SentAttempt, sort_out
 from paykit_settle.lifecycle import Event, State, Step
 from paykit_settle.looking_up import LookUp
-from paykit_settle.open_outcomes import conflict, forgotten, may_be_posted, named, waiting, worn_out
+from paykit_settle.open_outcomes import beside, conflict, forgotten, may_be_posted, waiting, worn_out
 from paykit_settle.store.freezing import book_attempt, end_attempt, mark_sent, next_attempt, set_attention, spend_key
 from paykit_settle.store.lookups import restored_at_ms
 from paykit_settle.store.runs import Attempt, Run, attempts_of, current_attempt, move, run_by_number
@@ -126,9 +126,8 @@ class SettlementPoster:
         sorted_out = sort_out(found, _sent(attempt), earlier)
         if sorted_out.ours is None:
             raise await self._end(run, Event.REJECT, conflict(run, sorted_out), needs_person=True)
-        ours, others = sorted_out.ours, sorted_out.others
-        attention = f"the processor has other settlements for this day beside it: {named(others)}" if others else None
-        return await self._book(run, attempt, ours.id, ours.status, attention=attention)
+        ours = sorted_out.ours
+        return await self._book(run, attempt, ours.id, ours.status, attention=beside(sorted_out.others))
 
     async def _settle_doubt(self, run: Run, attempt: Attempt, error: SettleError) -> tuple[Run, Attempt] | None:
         """After a failed send: ask the processor where that can settle it, and say the rest as it is."""

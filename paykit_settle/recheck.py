@@ -41,7 +41,7 @@ from paykit_settle.store.elsewhere import (
     to_look_for,
 )
 from paykit_settle.store.evidence import counted_pages, own_rows
-from paykit_settle.store.evidence_rows import sent_rows
+from paykit_settle.store.evidence_rows import covered_ids, settled_rows
 from paykit_settle.store.relisting import late_rows_of_day
 from paykit_settle.store.runs import Run, posted_days, run_by_number
 from paykit_settle.store.settled import digest_function, find_holders, passed_over_ids
@@ -247,9 +247,11 @@ def _settled(connection: apsw.Connection, run: Run) -> dict[str, _Settled]:
             found |= {row.id: _Settled(run.number, run.pull, _content(row)) for row in rows}
     for identity in passed_over_ids(connection, run):
         found.pop(identity, None)
+    if (covered := covered_ids(connection, run)) is not None:
+        found = {identity: found.get(identity, _Settled(run.number, run.pull, None, False)) for identity in covered}
     for (number, pull), ids in late_rows_of_day(connection, run.account, run.date).items():
         found |= {identity: _Settled(number, pull, None, False) for identity in ids}
-        kept = sent_rows(connection, run_by_number(connection, number), period, ids)
+        kept = settled_rows(connection, run_by_number(connection, number), period, ids)
         found |= {identity: _Settled(number, pull, content_of(row)) for identity, row in kept.items()}
     for identity, sent in settled_content(connection, run.account, list(found)).items():
         found[identity] = found[identity]._replace(content=content_of(sent), is_kept=True)
@@ -261,7 +263,7 @@ def _sent(connection: apsw.Connection, run: Run, rows: dict[str, _Settled]) -> d
     found: dict[str, bytes | None] = {}
     for number in {each.run for each in rows.values()}:
         ids = {identity for identity, each in rows.items() if each.run == number}
-        found |= sent_rows(connection, run_by_number(connection, number), run.date.isoformat(), ids)
+        found |= settled_rows(connection, run_by_number(connection, number), run.date.isoformat(), ids)
     return found | settled_content(connection, run.account, list(rows))
 
 

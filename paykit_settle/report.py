@@ -58,6 +58,7 @@ def settlement_json(settlement: Settlement) -> dict[str, object]:
             for late in settlement.late
         ],
         **notes_json(settlement.notes),
+        **({"taken": settlement.taken} if settlement.taken else {}),
     }
 
 

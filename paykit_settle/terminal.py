@@ -11,7 +11,7 @@ from rich.text import Text
 from paykit_settle.corrections import CORRECTION
 from paykit_settle.models import RowGroup, Settlement
 from paykit_settle.money import format_amount
-from paykit_settle.notes_text import notes_lines
+from paykit_settle.notes_text import notes_lines, taken_text
 
 
 def settlement_table(settlement: Settlement) -> RenderableType:
@@ -37,6 +37,8 @@ def _notes(settlement: Settlement) -> list[str]:
     roll_up = settlement.roll_up
     settled = sum(group.count for group in roll_up.settled)
     notes = [f"rows     {roll_up.row_count} in the window, {settled} of them settled"]
+    if settlement.taken:
+        notes = [f"taken    {taken_text(settlement.taken)}", f"rows     {roll_up.row_count} in the window"]
     if settlement.window.odd_length:
         notes.append(f"window   {settlement.window.odd_length}")
     if settlement.rates:

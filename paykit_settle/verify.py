@@ -126,16 +126,24 @@ def _shown_faults(claimed: Claimed) -> list[str]:
     """Whether what is shown and what is booked is what was sent: its amounts, turned into ISO minor units."""
     try:
         body = json.loads(claimed.body)
-        lines = [_in_iso(claimed, line) for line in body["lines"]]
-        total = _to_iso(claimed, body["total_net"], claimed.basis.settlement_currency)
+        lines = [in_iso(claimed, line) for line in body["lines"]]
+        total = to_iso(claimed, body["total_net"], claimed.basis.settlement_currency)
     except (ValueError, KeyError, TypeError):
         return ["the body is no settlement"]
+    return held_against(claimed, lines, total, movements(claimed, lines, total))
+
+
+def held_against(
+    claimed: Claimed, lines: Sequence[Mapping[str, Any]], total: int, moves: Iterable[tuple[str, str, int]]
+) -> list[str]:
+    """Return how what is shown differs from these lines and this total, in ISO minor units, or what is booked from
+    these moves."""
     faults = []
-    if [dict(line) for line in claimed.shown_lines] != lines or claimed.shown_total != total:
+    if [dict(line) for line in claimed.shown_lines] != list(lines) or claimed.shown_total != total:
         faults.append("the settlement that is shown is not the one that was sent")
     if claimed.entries is not None:
         booked = _sums(claimed.entries)
-        if booked != _sums(_movements(claimed, lines, total)):
+        if booked != _sums(moves):
             faults.append("what is booked is not what was sent")
         for currency in sorted({currency for _, currency in booked}):
             left = sum(amount for (_, own), amount in booked.items() if own == currency)
@@ -143,8 +151,8 @@ def _shown_faults(claimed: Claimed) -> list[str]:
     return faults
 
 
-def _movements(claimed: Claimed, lines: Sequence[Mapping[str, Any]], total: int) -> list[tuple[str, str, int]]:
-    """What each account gains: the processor owes charges and refunds, keeps fees, and each net is exchanged."""
+def movements(claimed: Claimed, lines: Sequence[Mapping[str, Any]], total: int) -> list[tuple[str, str, int]]:
+    """Return what each account gains: the processor owes charges and refunds, keeps fees, and each net is exchanged."""
     target = claimed.basis.settlement_currency
     moves = [("balance", target, total)]
     for line in lines:
@@ -159,21 +167,23 @@ def _movements(claimed: Claimed, lines: Sequence[Mapping[str, Any]], total: int)
     return moves
 
 
-def _sums(moves: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
+def _sums(moves: Iterable[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
     sums: dict[tuple[str, str], int] = {}
     for account, currency, amount in moves:
         sums[account, currency] = sums.get((account, currency), 0) + amount
     return {name: amount for name, amount in sums.items() if amount}
 
 
-def _in_iso(claimed: Claimed, line: Mapping[str, Any]) -> dict[str, Any]:
+def in_iso(claimed: Claimed, line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of a body with its amounts in ISO minor units. Raises what a body that is no settlement raises."""
     currency, target = line["currency"], claimed.basis.settlement_currency
-    shown = {name: _to_iso(claimed, line[name], currency) for name in ("charged", "refunded", "fees", "net")}
-    shown["net_settlement"] = _to_iso(claimed, line["net_settlement"], target)
+    shown = {name: to_iso(claimed, line[name], currency) for name in ("charged", "refunded", "fees", "net")}
+    shown["net_settlement"] = to_iso(claimed, line["net_settlement"], target)
     return {"currency": currency, "period": line.get("period"), **shown}
 
 
-def _to_iso(claimed: Claimed, amount: int, currency: str) -> int:
+def to_iso(claimed: Claimed, amount: int, currency: str) -> int:
+    """Return an amount of the wire in ISO minor units; `ValueError` when it has no exact value there."""
     exact = Fraction(amount * 10 ** EXPONENTS[currency], 10 ** _decimals(claimed.basis, currency))
     if exact.denominator != 1:
         raise ValueError(f"{amount} {currency} has no ISO value")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import apsw
 
-from paykit_settle.corrections import raw_rows
+from paykit_settle.corrections import decode_row, raw_rows
 from paykit_settle.store.evidence import StoredPage, counted_pages, own_rows
 from paykit_settle.store.packing import unpack
 from paykit_settle.store.queries import load_queries
@@ -17,6 +17,22 @@ _SQL = load_queries("settled.sql")
 def own_pages(connection: apsw.Connection, run: Run) -> Iterator[StoredPage]:
     """Yield the pages that count of the run's own day."""
     return counted_pages(connection, run.number, run.pull, run.date.isoformat())
+
+
+def covered_ids(connection: apsw.Connection, run: Run) -> frozenset[str] | None:
+    """Return the only rows of its own day that a run holds; None for every available one that it did not pass over.
+
+    They are few where the run took the processor's settlement, and a person said which rows that holds.
+    """
+    if run.covers in (None, "all"):
+        return None
+    return frozenset(row["transaction_id"] for row in rows(connection, _SQL["covered_rows"], run=run.number))
+
+
+def evidence_periods(connection: apsw.Connection, run: Run) -> list[str]:
+    """Return the days, the run's own among them, of which its last pull has a page or a row, in order."""
+    found = rows(connection, _SQL["evidence_periods"], run=run.number, pull=run.pull)
+    return sorted(row["period"] for row in found)
 
 
 def available_ids(page: StoredPage) -> Iterator[str]:
@@ -44,6 +60,12 @@ def sent_rows(connection: apsw.Connection, run: Run, period: str, ids: Collectio
                 found |= raw_rows(page.body, ids)
         found |= answered_rows(connection, run, period, ids)
     return found
+
+
+def settled_rows(connection: apsw.Connection, run: Run, period: str, ids: Collection[str]) -> dict[str, bytes]:
+    """Return the same of rows that were available then: what a run settled of a pending one, it has never seen."""
+    found = sent_rows(connection, run, period, ids)
+    return {identity: sent for identity, sent in found.items() if decode_row(sent).status == "available"}
 
 
 def answered_rows(

@@ -225,6 +225,13 @@ def list_runs(
     return found[:limit], len(found) > limit
 
 
+def runs_with_attention(
+    connection: apsw.Connection, *, account: str = "", first: str = "", last: str = ""
+) -> list[Run]:
+    """Return the posted runs at which somebody should look, of the account and the span, newest day first."""
+    return select_runs(connection, "runs_with_attention", account=account, first=first, last=last)
+
+
 def missing_days(runs: Sequence[Run], first: Date, last: Date, *, empty: Collection[Date] = ()) -> list[Date]:
     """The days of a span that none of the runs is about, but for those that do not exist."""
     known = {run.date for run in runs}.union(empty)

@@ -8,7 +8,7 @@ from paykit_settle.corrections import decode_row
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.store.differences import settled_content
 from paykit_settle.store.evidence import counted_pages, own_rows
-from paykit_settle.store.evidence_rows import answered_rows, available_ids, own_pages
+from paykit_settle.store.evidence_rows import answered_rows, available_ids, covered_ids, own_pages
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import rows
 from paykit_settle.store.runs import Run, run_by_number
@@ -37,6 +37,9 @@ def known_rows(connection: apsw.Connection, day: Run, content_hash: ContentHash)
     for moved in rows(connection, _SQL["moved_rows_of"], run=day.number):
         if moved["period"] == period:
             known.pop(moved["transaction_id"], None)
+    covered = covered_ids(connection, day)
+    if covered is not None:
+        known = {identity: known.get(identity) for identity in covered}
     for row in rows(connection, _RUNS["late_rows_of_day"], account=day.account, period=period):
         known[row["transaction_id"]] = None
     known |= _late_content(connection, day, content_hash)
@@ -51,14 +54,16 @@ def _late_content(connection: apsw.Connection, day: Run, content_hash: ContentHa
     """Return the rows of a day that were taken in late, with what they were where the bytes are still there."""
     period = day.date.isoformat()
     taken: dict[int, set[str]] = {}
-    for row in rows(connection, _RUNS["late_rows_of_day"], account=day.account, period=period):
-        taken.setdefault(row["run"], set()).add(row["transaction_id"])
+    for late_row in rows(connection, _RUNS["late_rows_of_day"], account=day.account, period=period):
+        taken.setdefault(late_row["run"], set()).add(late_row["transaction_id"])
     found: dict[str, int | None] = {}
     for number, ids in taken.items():
         run = run_by_number(connection, number)
         for page in counted_pages(connection, run.number, run.pull, period):
             if page.body is not None:
-                found |= {row.id: content_hash(row) for row in own_rows(page) if row.id in ids}
+                late = [row for row in own_rows(page) if row.id in ids]
+                found |= {row.id: content_hash(row) for row in late if row.status == "available"}
         for identity, sent in answered_rows(connection, run, period, ids).items():
-            found[identity] = content_hash(decode_row(sent))
+            if (row := decode_row(sent)).status == "available":
+                found[identity] = content_hash(row)
     return found

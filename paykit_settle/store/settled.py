@@ -16,7 +16,7 @@ import apsw
 from paykit_settle.corrections import content_of
 from paykit_settle.errors import InvariantViolated
 from paykit_settle.store.differences import settled_content
-from paykit_settle.store.evidence_rows import available_among, available_ids, own_pages, sent_rows
+from paykit_settle.store.evidence_rows import available_among, available_ids, covered_ids, own_pages, settled_rows
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, change_many, one, rows
 from paykit_settle.store.runs import Run, run_by_number
@@ -142,12 +142,17 @@ def held_by(connection: apsw.Connection, run: Run, ids: Sequence[str]) -> dict[s
         by_period.setdefault(row["period"], []).append(row["transaction_id"])
     found: dict[str, Holder] = {}
     for period, taken in by_period.items():
-        sent = sent_rows(connection, run, period, taken)
+        sent = settled_rows(connection, run, period, taken)
         day = Date.fromisoformat(period)
         found |= {identity: _holder(run, day, sent.get(identity)) for identity in taken}
     left = set(ids) - set(found)
     passed = rows(connection, _SQL["passed_over"], run=run.number, ids=wanted)
     left -= {row["transaction_id"] for row in passed}
+    covered = covered_ids(connection, run)
+    if covered is not None:
+        left &= covered
+        # One that was pending when it was read has no content that was settled.
+        found |= {identity: Holder(run=run, period=run.date, content=None) for identity in left}
     if left:
         for page in own_pages(connection, run):
             for identity, content in available_among(page, left).items():

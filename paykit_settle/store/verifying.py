@@ -11,6 +11,7 @@ from itertools import groupby, islice
 import apsw
 
 from paykit_settle.store.evidence import StoredPage, own_rows, stored_pages, stored_windows
+from paykit_settle.store.evidence_rows import covered_ids
 from paykit_settle.store.history import day_spans
 from paykit_settle.store.packing import unpack
 from paykit_settle.store.queries import load_queries
@@ -133,7 +134,8 @@ def moved_faults(connection: apsw.Connection, run: Run) -> list[str]:
 def _held(connection: apsw.Connection, run: Run, holder: Run | None, ids: set[str]) -> set[str]:
     """Which of the rows the holder has: taken in late, or on its own day in a pull that was frozen.
 
-    A run that was rejected after that, and is pulled anew, held in its time what it holds no more.
+    A run that was rejected after that, and is pulled anew, or whose settlement turned out not to be ours, held in its
+    time what it holds no more.
     """
     among = {"ids": json.dumps(sorted(ids))}
     if holder is None:
@@ -144,12 +146,14 @@ def _held(connection: apsw.Connection, run: Run, holder: Run | None, ids: set[st
     found = rows(connection, _SQL["late_among"], account=run.account, run=holder.number, **among)
     held = {row["transaction_id"] for row in found}
     passed = {row["transaction_id"] for row in rows(connection, _SQL["moved_among"], run=holder.number, **among)}
+    covered = covered_ids(connection, holder)
+    held |= ids & (covered or set())
     for row in rows(connection, _SQL["frozen_pulls"], run=holder.number):
         pull, is_last = row["pull"], row["pull"] == holder.pull
         if not ids - held:
             break
         left = ids - held - passed if is_last else ids - held
-        held |= _available(connection, holder, pull, left, own_only=is_last)
+        held |= _available(connection, holder, pull, left, own_only=is_last and covered is None)
     return held
 
 

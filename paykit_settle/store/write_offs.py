@@ -20,6 +20,7 @@ from paykit_settle.run_request import check_decision
 from paykit_settle.store.changes import note
 from paykit_settle.store.differences import end_difference, revisions_of
 from paykit_settle.store.evidence import own_rows, stored_pages
+from paykit_settle.store.evidence_rows import covered_ids
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.rows import change, one, rows
 from paykit_settle.store.runs import current_attempt, run_by_day, run_by_number
@@ -137,8 +138,9 @@ def _in_day(
 ) -> FoundRow | None:
     """The row as the latest reading of the day has it."""
     found: FoundRow | None = None
+    covered = covered_ids(connection, run_by_number(connection, own_run))
     for reading in rows(connection, _SQL["readings_of_day"], account=account, period=period):
-        is_own = reading["run"] == own_run
+        is_own = reading["run"] == own_run and (covered is None or transaction_id in covered)
         for row in _rows_of(connection, transaction_id, **reading):
             if is_own and (row is None or row.status == "available"):
                 raise _none(account, transaction_id, _dealt_with(connection, own_run, row))

@@ -5,10 +5,11 @@ their sum, and a `verify` that passes for every posted run, against the processo
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -25,11 +26,16 @@ from paykit_settle.lifecycle import State, Step
 from paykit_settle.models import PostedSettlement
 from paykit_settle.person import Person
 from paykit_settle.rates import Rates
+from paykit_settle.resolving import Resolver, Wish
 from paykit_settle.retry import BACK_OFF_MAX_S, RetryPolicy
 from paykit_settle.run import RunOptions
 from paykit_settle.run_request import make_run_request
 from paykit_settle.runner import Runner
+from paykit_settle.store.coverage import Covers
+from paykit_settle.store.forgetting import forget
 from paykit_settle.store.history import History, find_run, list_runs, read_history
+from paykit_settle.store.owner import is_alive
+from paykit_settle.store.resolving import Decision
 from paykit_settle.store.runs import Run, run_by_day
 from paykit_settle.store.store import Store, clock_ms
 
@@ -235,6 +241,32 @@ class Host:
         self.ticks.advance(BACK_OFF_MAX_S)
         return await self.runner.resume(requested_by="test", processor_moved=self.processor_moved)
 
+    async def resolve(
+        self,
+        settlement_id: str | None,
+        day: str = DAY,
+        *,
+        covers: str | Collection[str] | None = None,
+        total_only: bool = False,
+        unseen: bool = False,
+        alive: Callable[[str], bool] | None = None,
+    ) -> Run:
+        """Ends a day's run as posted with that settlement, or (None) as absent; `covers` may be a list of rows."""
+        run = await self.stored(day)
+        resolver = Resolver(self.client, self.store, is_alive=alive or partial(is_alive, self.store.path))
+        decision = Decision(by=ADA, reason="a look at the books", now_ms=clock_ms())
+        if settlement_id is None:
+            return await resolver.absent(run.id, unseen=unseen, decision=decision)
+        wish = Wish(covers=_covers(covers), total_only=total_only, unseen=unseen)
+        return await resolver.posted(run.id, settlement_id, wish, decision)
+
+    async def forget(self, day: str = DAY) -> Run:
+        """Forgets a day's run."""
+        run = await self.stored(day)
+        decision = Decision(by=ADA, reason="begun by mistake", now_ms=clock_ms())
+        alive = partial(is_alive, self.store.path)
+        return await self.store.write(partial(forget, identity=run.id, decision=decision, is_alive=alive))
+
     async def stored(self, day: str = DAY) -> Run:
         found = await self.store.read(lambda connection: run_by_day(connection, ACCOUNT, date.fromisoformat(day)))
         assert found is not None
@@ -251,6 +283,14 @@ class Host:
     async def balance(self, currency: str = "usd") -> int:
         """The balance of the account's tenant; 0 before anything was booked."""
         return await self.store.read(lambda connection: _balance(connection, currency))
+
+
+def _covers(said: str | Collection[str] | None) -> Covers | None:
+    if said is None:
+        return None
+    if said == "all":
+        return Covers(kind="all")
+    return Covers(kind="none") if said == "none" else Covers(kind="listed", ids=frozenset(said))
 
 
 class Ticks:

@@ -43,11 +43,10 @@ from paykit_settle.service import create_app
 from paykit_settle.store.evidence import NewPage, PageKey
 from paykit_settle.store.freezing import book_attempt
 from paykit_settle.store.owner import Owner, is_alive
-from paykit_settle.store.runs import Run
-from paykit_settle.store.store import Store, clock_ms
-from paykit_settle.store.upkeep import prune, resolve
+from paykit_settle.store.store import Store
+from paykit_settle.store.upkeep import prune
 from tests.fault.silence import unanswered
-from tests.fault.stage import ACCOUNT, ADA, DAY, LIST, a_processor, host, refuse, scripted, wire_row
+from tests.fault.stage import ACCOUNT, DAY, LIST, a_processor, host, refuse, scripted, wire_row
 
 D16 = "2026-01-16"
 
@@ -167,24 +166,11 @@ async def test_unknown_run_of_a_dead_owner_can_be_resolved_and_that_of_a_live_on
     async with host(tmp_path / "paykit.db", fake.url) as here:
         await here.run(DAY)
         await here.change("UPDATE runs SET state = 'unknown', owner = 'somebody', settlement_id = NULL")
-        run = await here.stored(DAY)
-
-        async def decided(*, alive: bool) -> Run:
-            return await here.store.write(
-                lambda connection: resolve(
-                    connection,
-                    run,
-                    settlement_id="setl_0001",
-                    reason="looked it up",
-                    by=ADA,
-                    now_ms=clock_ms(),
-                    is_alive=lambda _name: alive,
-                )
-            )
-
         with pytest.raises(InvalidRequest, match="nobody works on"):
-            await decided(alive=True)
-        ended = await decided(alive=False)
+            await here.resolve("setl_0001", alive=lambda _name: True)
+        with pytest.raises(InvalidRequest, match="nobody works on"):
+            await here.resolve(None, alive=lambda _name: True)
+        ended = await here.resolve("setl_0001")
         assert (ended.state, ended.owner) == (State.POSTED, None)
         assert await here.balance() == 5_000
 

@@ -26,12 +26,9 @@ from paykit_settle.models import PostedSettlement
 from paykit_settle.posting import ATTEMPTS_MAX
 from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import RunOptions
-from paykit_settle.store.store import clock_ms
-from paykit_settle.store.upkeep import resolve
 from tests.fault.silence import unanswered
 from tests.fault.stage import (
     ACCOUNT,
-    ADA,
     DAY,
     LIST,
     NO_LOOK_UP,
@@ -506,36 +503,20 @@ async def unknown(here: Host, fake: FakeProcessor, fault: str) -> None:
     fake.heal()
 
 
-async def decide(here: Host, *, settlement_id: str | None) -> State:
-    run = await here.stored()
-    ended = await here.store.write(
-        lambda connection: resolve(
-            connection,
-            run,
-            settlement_id=settlement_id,
-            reason="a look at the books",
-            by=ADA,
-            now_ms=clock_ms(),
-            is_alive=lambda _name: False,
-        )
-    )
-    return ended.state
-
-
 async def test_unknown_run_resolved_as_posted_is_booked_once(fake: FakeProcessor, once: Host) -> None:
     await unknown(once, fake, "reset_after_effect")
-    assert await decide(once, settlement_id="setl_0001") is State.POSTED
+    assert (await once.resolve("setl_0001")).state is State.POSTED
     (resolution,) = (await once.history()).resolutions
     assert (resolution.decided_by, resolution.reason, resolution.decision) == ("ada", "a look at the books", "posted")
     assert (await once.run()).replayed
     await check_posted(once, fake)
     with pytest.raises(InvalidRequest):
-        await decide(once, settlement_id="setl_0001")
+        await once.resolve("setl_0001")
 
 
 async def test_unknown_run_resolved_as_absent_is_sent_under_the_next_key(fake: FakeProcessor, once: Host) -> None:
     await unknown(once, fake, "error_502")
-    assert await decide(once, settlement_id=None) is State.FAILED
+    assert (await once.resolve(None)).state is State.FAILED
     assert await once.resume() == []
     await once.run()
     first, second = posts(fake)
@@ -544,17 +525,23 @@ async def test_unknown_run_resolved_as_absent_is_sent_under_the_next_key(fake: F
 
 
 async def test_person_who_is_wrong_about_absence_does_not_settle_twice(fake: FakeProcessor, once: Host) -> None:
+    """The processor shows it and absence is refused; where it cannot be asked, the next run finds it."""
     await unknown(once, fake, "reset_after_effect")
-    assert await decide(once, settlement_id=None) is State.FAILED
+    with pytest.raises(SettlementConflict, match="setl_0001"):
+        await once.resolve(None)
+    cue = scripted(fake)
+    cue.instead = NO_LOOK_UP
+    assert (await once.resolve(None, unseen=True)).state is State.FAILED
+    cue.behave()
     await once.run()
-    assert len(posts(fake)) == 1
+    assert posts(fake) == []  # since the cue
     await check_posted(once, fake, attempt=2)
 
 
 async def test_only_an_unknown_run_can_be_resolved(fake: FakeProcessor, here: Host) -> None:
     await here.run()
     with pytest.raises(InvalidRequest, match="only an unknown run"):
-        await decide(here, settlement_id="setl_0009")
+        await here.resolve("setl_0009")
     await check_posted(here, fake)
 
 

@@ -26,7 +26,7 @@ RANKS = [
     ["accumulator", "page_shape", "paging", "corrections", "verify_rows", "relisted_day", "notes_text"],
     ["page_slots"],
     ["settlement", "journal", "wire", "page_wire", "report", "terminal", "verify", "http_json"],
-    ["booking", "found_settlements", "answers", "processor_request", "ledger_requests"],
+    ["booking", "verify_taken", "found_settlements", "taken", "answers", "processor_request", "ledger_requests"],
     ["asking", "httpx_sender"],
     ["client"],
     ["store"],
@@ -38,7 +38,7 @@ RANKS = [
     ["earlier_days"],
     ["late_rows"],
     ["pull", "recheck"],
-    ["posting", "checking", "frozen_record", "recheck_report"],
+    ["posting", "checking", "frozen_record", "recheck_report", "resolving"],
     ["interruption", "giving_back"],
     ["reading", "driving"],
     ["runner"],
@@ -49,7 +49,7 @@ RANKS = [
     ["cli_settling"],
     ["run_routes", "ledger_routes", "cli_runs", "cli_ledger"],
     ["service", "cli_upkeep", "cli_listing", "cli_resuming"],
-    ["cli_differences", "cli_changes"],
+    ["cli_differences", "cli_changes", "cli_resolve"],
     ["cli"],
     ["__main__", "__init__"],
 ]
@@ -59,7 +59,7 @@ PURE = {
     "run_request", "days", "models", "lifecycle", "settlement", "journal", "wire", "page_wire", "answers", "report",
     "verify", "verify_pages", "verify_rows", "verify_corrections", "ledger_requests", "booking", "accumulator",
     "page_shape", "paging", "corrections", "missing_days", "id_hashes", "row_faults", "relisted_day", "notes_text",
-    "terms", "day_edges", "found_settlements", "absence",
+    "terms", "day_edges", "found_settlements", "absence", "taken", "verify_taken",
 }  # fmt: skip
 IMPURE_LIBRARIES = {"asyncio", "httpx", "aiohttp", "apsw", "sqlite3", "os", "time", "random", "socket", "subprocess"}
 # Which of our modules may import a library or touch a thing; everything else may not.
@@ -84,6 +84,7 @@ OWNERS = {
         "held_rows",
         "earlier_days",
         "dry_run",
+        "resolving",
     },
     "sqlite3": {"transfers"},
     "cyclopts": {
@@ -96,6 +97,7 @@ OWNERS = {
         "cli_options",
         "cli_differences",
         "cli_changes",
+        "cli_resolve",
     },
     "rich": {"terminal", "cli_output", "pull_display"},
     "fake_processor": {"cli"},

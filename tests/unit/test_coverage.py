@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 PURE = ["accumulator", "answers", "booking", "corrections", "days", "endpoint", "errors", "id_hashes",
         "journal", "lifecycle",
         "models", "money", "page_wire", "paging", "rates", "report", "retry", "run_request", "settlement",
-        "strict_json", "day_edges", "terms", "transaction_types", "verify", "verify_corrections", "verify_pages",
-        "verify_rows", "window", "wire"]  # fmt: skip
+        "strict_json", "taken", "verify_taken", "day_edges", "terms", "transaction_types", "verify",
+        "verify_corrections", "verify_pages", "verify_rows", "window", "wire"]  # fmt: skip
 NOT_OF_THEM = [
     "test_architecture",
     "test_coverage",

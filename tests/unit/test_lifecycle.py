@@ -31,6 +31,7 @@ unknown   fail            unknown
 unknown   give back       unknown
 unknown   declare absent  failed
 rejected  retry rejected  pulling
+rejected  accept          posted
 """
 
 
@@ -67,6 +68,7 @@ def test_only_a_frozen_settlement_can_be_posted() -> None:
     assert {state for (state, _), after in TRANSITIONS.items() if after is State.POSTED} == {
         State.FROZEN,
         State.UNKNOWN,
+        State.REJECTED,
     }
 
 

@@ -55,12 +55,6 @@ SET state = :state, settlement_id = coalesce(:settlement_id, settlement_id), err
     retry_at_ms = :retry_at_ms, tries = :tries, needs_person = :needs_person
 WHERE id = :number AND owner = :owner AND state = :state_before;
 
--- name: resolve_run
-UPDATE runs
-SET state = :state, settlement_id = coalesce(:settlement_id, settlement_id), error_code = :error_code,
-    error_detail = :error_detail, changed_at_ms = :now_ms, owner = NULL, retry_at_ms = NULL, tries = 0, needs_person = 0
-WHERE id = :number AND state = 'unknown' AND owner IS :owner;
-
 -- name: next_attempt
 UPDATE runs SET attempt = :attempt + 1, changed_at_ms = :now_ms
 WHERE id = :number AND owner IS :owner AND attempt = :attempt;
@@ -234,6 +228,12 @@ SELECT {run_columns} FROM runs
 WHERE (:account = '' OR account = :account) AND (:first = '' OR date >= :first) AND (:last = '' OR date <= :last)
     AND (date, id) < (:before_date, :before_number)
 ORDER BY date DESC, id DESC LIMIT :limit;
+
+-- name: runs_with_attention
+SELECT {run_columns} FROM runs
+WHERE attention IS NOT NULL
+    AND (:account = '' OR account = :account) AND (:first = '' OR date >= :first) AND (:last = '' OR date <= :last)
+ORDER BY date DESC, id DESC;
 
 -- name: journal_of
 SELECT id, recorded_at_ms FROM journals WHERE tenant = :tenant AND operation = 'settlement' AND key = :key;

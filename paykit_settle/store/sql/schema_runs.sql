@@ -281,7 +281,8 @@ CREATE TABLE empty_lookups (
     CONSTRAINT empty_lookups_key PRIMARY KEY (account, date)
 ) STRICT, WITHOUT ROWID;
 
--- The rows that a settlement which is not ours holds, where a person listed them.
+-- The rows of its own day that a run holds whose settlement is not ours, where a person listed them. (Those of earlier
+-- days are late rows.)
 CREATE TABLE covered_rows (
     run            INTEGER NOT NULL CONSTRAINT covered_rows_run REFERENCES runs (id),
     transaction_id TEXT    NOT NULL,

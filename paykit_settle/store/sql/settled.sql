@@ -31,8 +31,10 @@ WHERE account = :account AND indexed_pull IS NOT pull AND {holding} ORDER BY run
 UPDATE runs SET indexed_pull = :pull WHERE id = :run;
 
 -- name: frozen_count
--- How often runs of the account other than this one were frozen: it grows with each freeze.
-SELECT count(*) AS frozen FROM runs JOIN attempts ON attempts.run = runs.id
+-- How often runs of the account other than this one were frozen: it grows with each freeze, and is another number after
+-- any run was forgotten.
+SELECT count(*) + 1000000 * (SELECT count(*) FROM forgotten_runs) AS frozen
+FROM runs JOIN attempts ON attempts.run = runs.id
 WHERE runs.account = :account AND runs.id <> :run;
 
 -- name: late_rows_held
@@ -98,7 +100,8 @@ WHERE account = :account AND transaction_id = :transaction_id AND written_off_ms
 
 -- name: listed_days
 -- The posted days of an account before a date, with how often runs of later days have listed them whole, when the last
--- of those listings began, when the day's own pull began, and how many pages the last listing had.
+-- of those listings began, when the day's own pull began, and how many pages the last listing had. A day whose settlement
+-- does not hold all rows is listed at least once.
 SELECT runs.id AS number, count(day_listings.run) AS listings, max(day_listings.began_at_ms) AS listed_at_ms,
        runs.pull_started_at_ms, runs.window_end_s
 FROM runs LEFT JOIN day_listings ON day_listings.account = runs.account AND day_listings.period = runs.date
@@ -106,6 +109,7 @@ WHERE runs.account = :account AND runs.state = 'posted' AND runs.date < :before
 GROUP BY runs.id
 HAVING count(day_listings.run) < :listings
     OR max(coalesce(max(day_listings.began_at_ms), 0), runs.pull_started_at_ms) < runs.window_end_s * 1000 + :age_ms
+    OR (runs.covers IN ('none', 'listed') AND count(day_listings.run) = 0)
 ORDER BY coalesce(max(day_listings.began_at_ms), 0), runs.date;
 
 -- name: begun_days
@@ -138,6 +142,15 @@ SET period = excluded.period, body = excluded.body, body_sha256 = excluded.body_
 -- name: row_answers
 SELECT transaction_id, body FROM row_answers WHERE run = :run AND pull = :pull AND period = :period
 ORDER BY transaction_id;
+
+-- name: covered_rows
+SELECT transaction_id FROM covered_rows WHERE run = :run;
+
+-- name: evidence_periods
+-- The days of which a pull has a page or a row.
+SELECT period FROM pages WHERE run = :run AND pull = :pull
+UNION
+SELECT period FROM row_answers WHERE run = :run AND pull = :pull;
 
 -- name: reading
 SELECT first_page, outcome FROM readings WHERE run = :run AND pull = :pull AND period = :period;

@@ -15,8 +15,12 @@ WHERE outstanding.account = :account AND outstanding.transaction_id = :transacti
 SELECT runs.id AS number FROM late_rows JOIN runs ON runs.id = late_rows.run
 WHERE late_rows.account = :account AND late_rows.transaction_id = :transaction_id AND runs.state <> 'rejected'
 UNION ALL
-SELECT moved_rows.held_by_run FROM moved_rows JOIN runs ON runs.id = moved_rows.run
-WHERE runs.account = :account AND moved_rows.transaction_id = :transaction_id AND moved_rows.held_by_run IS NOT NULL
+SELECT holder.id FROM moved_rows
+JOIN runs ON runs.id = moved_rows.run
+JOIN runs AS holder ON holder.id = moved_rows.held_by_run
+WHERE runs.account = :account AND moved_rows.transaction_id = :transaction_id
+    AND (holder.covers IS NULL OR holder.covers = 'all' OR EXISTS (
+        SELECT 1 FROM covered_rows WHERE run = holder.id AND transaction_id = moved_rows.transaction_id))
 LIMIT 1;
 
 -- name: posted_days_newest_first

@@ -20,7 +20,8 @@ ALTER TABLE attempts ADD COLUMN first_empty_at_ms INTEGER;
 ALTER TABLE attempts ADD COLUMN refusal TEXT;
 ALTER TABLE attempts ADD COLUMN taken TEXT CONSTRAINT attempts_taken CHECK (taken IN ('itemised', 'total only'));
 
--- The rows that a settlement which is not ours holds, where a person listed them.
+-- The rows of its own day that a run holds whose settlement is not ours, where a person listed them. (Those of earlier
+-- days are late rows.)
 CREATE TABLE covered_rows (
     run            INTEGER NOT NULL CONSTRAINT covered_rows_run REFERENCES runs (id),
     transaction_id TEXT    NOT NULL,
