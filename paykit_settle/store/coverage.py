@@ -17,6 +17,7 @@ from paykit_settle.errors import InvalidRequest
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.money import ScaleProfile, canonical_currency
 from paykit_settle.store.earlier_plan import all_written_off
+from paykit_settle.store.elsewhere import let_go
 from paykit_settle.store.evidence import counted_pages, own_rows
 from paykit_settle.store.evidence_rows import answered_rows, evidence_periods, sent_rows
 from paykit_settle.store.queries import load_queries
@@ -115,6 +116,9 @@ def cover(
     change(connection, _SQL["free_differences"], **among, now_ms=now_ms)
     change(connection, _SQL["forget_listings_of_day"], account=run.account, period=run.date.isoformat())
     register_outstanding(connection, run, owed, now_ms=now_ms)
+    let_go(
+        connection, run
+    )  # days that showed its rows are listed again: what is covered is passed over there once more
     _hold(connection, run, covered, late)
 
 

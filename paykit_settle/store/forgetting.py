@@ -10,6 +10,7 @@ import apsw
 from paykit_settle.errors import InvalidRequest
 from paykit_settle.lifecycle import State
 from paykit_settle.store.changes import note
+from paykit_settle.store.elsewhere import let_go
 from paykit_settle.store.history import find_run
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.resolving import Decision, IsAlive
@@ -54,6 +55,7 @@ def forget(connection: apsw.Connection, identity: str, *, decision: Decision, is
     of_run = {"run": run.number}
     day = {"account": run.account, "period": run.date.isoformat()}
     change(connection, _SQL["forget_own_owed"], **day, **of_run)
+    let_go(connection, run)
     for query in _REGISTERS:
         change(connection, _SQL[query], **of_run)
     change(connection, _SQL["forget_listings"], account=run.account, **of_run)

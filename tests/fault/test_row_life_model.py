@@ -37,7 +37,7 @@ DAYS = 14
 LOOK_BACK = 3
 ROUNDS_MAX = 6
 AS_OF = Date(2026, 12, 31)
-WHO = {"by": "ada", "reason": "seen"}
+WHO = {"by": ADA, "reason": "seen"}
 FAULTS = [
     ("error_502", f"GET {LIST}"),
     ("truncated_json", f"GET {LIST}"),
