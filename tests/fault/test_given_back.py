@@ -46,6 +46,7 @@ from tests.fault.stage import (
 from tests.loop_clock import everybody_waits, pass_time
 
 D16 = "2026-01-16"
+LATE = (Step.BOOKED, Step.BEFORE_GIVE_BACK, Step.GIVEN_BACK)
 BOOKING = "INSERT INTO JOURNALS"
 PUT_BALANCE = (
     "INSERT INTO accounts (tenant, id, currency, balance, floor, created_at_ms) VALUES (?, 'balance', 'usd', ?, 0, 1) "
@@ -192,7 +193,7 @@ async def test_pull_that_fails_on_a_full_disk_has_failed_once_that_can_be_writte
         await check_truth(another, fake)
 
 
-@pytest.mark.parametrize("step", list(Step)[1:11], ids=str)
+@pytest.mark.parametrize("step", [each for each in Step if Step.BEFORE_CLAIM is not each and each not in LATE], ids=str)
 async def test_error_at_any_step_leaves_nobody_with_the_claim(tmp_path: Path, step: Step) -> None:
     """Whatever ends it: the next who asks for the day settles it once."""
     with FakeProcessor() as fake:
