@@ -11,7 +11,7 @@ from functools import partial
 import apsw
 
 from paykit_settle.client import ProcessorClient
-from paykit_settle.errors import InvalidRequest, ProcessorError, ProcessorUnavailable, ProtocolError, SettlementConflict
+from paykit_settle.errors import InvalidRequest, ProcessorError, ProtocolError, SettlementConflict
 from paykit_settle.found_settlements import FoundSettlement, LookUpMode
 from paykit_settle.looking_up import LookUp
 from paykit_settle.models import TOTAL_ONLY
@@ -63,7 +63,7 @@ class Resolver:
 
         What we froze is booked where it is that; else the processor's is taken, and `wish.covers` must say which rows
         it holds. `InvalidRequest` when the run cannot be ended so, or more has to be said; `SettlementConflict` when
-        the processor does not have it; `ProcessorUnavailable` when it cannot be asked; `ProtocolError` when what it has
+        the processor does not have it; a `ProcessorError` when it cannot be asked; `ProtocolError` when what it has
         cannot be read.
         """
         decision.check()
@@ -127,10 +127,9 @@ class Resolver:
         except ProcessorError as error:
             if unseen:
                 return []
-            raise ProcessorUnavailable(
-                f"the processor could not be asked for {run.account} on {run.date}: {error}; --unseen says that you "
-                "vouch for it"
-            ) from error
+            detail = f"the processor could not be asked for {run.account} on {run.date}: {error}"
+            told = f"{detail}; --unseen says that you vouch for it"
+            raise type(error)(told, status=error.status, body=error.body) from error
         if found is None and not (unseen or may_list_none):
             raise InvalidRequest(
                 "the processor lists no settlements, so it cannot be asked; --unseen says that you vouch for what was "

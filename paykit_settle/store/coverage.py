@@ -22,7 +22,7 @@ from paykit_settle.store.evidence import counted_pages, own_rows
 from paykit_settle.store.evidence_rows import answered_rows, evidence_periods, sent_rows
 from paykit_settle.store.queries import load_queries
 from paykit_settle.store.relisting import OwedRow, register_outstanding, take_owed
-from paykit_settle.store.rows import change, change_many, rows
+from paykit_settle.store.rows import change, change_many, one, rows
 from paykit_settle.store.runs import Attempt, Run, run_by_number
 from paykit_settle.store.settled import digest_function, find_holders, passed_over_ids, write_digests
 
@@ -115,11 +115,23 @@ def cover(
     change(connection, _SQL["free_corrections"], **among)
     change(connection, _SQL["free_differences"], **among, now_ms=now_ms)
     change(connection, _SQL["forget_listings_of_day"], account=run.account, period=run.date.isoformat())
+    list_again_since(connection, run)
     register_outstanding(connection, run, owed, now_ms=now_ms)
     let_go(
         connection, run
     )  # days that showed its rows are listed again: what is covered is passed over there once more
     _hold(connection, run, covered, late)
+
+
+def list_again_since(connection: apsw.Connection, run: Run) -> None:
+    """Let the days be listed again that others have listed since the run was first frozen, and so held rows.
+
+    What it held then was passed over wherever it stood, and nobody kept on which earlier days that was.
+    """
+    first = one(connection, _SQL["first_frozen"], run=run.number)
+    if first is not None and first["at_ms"] is not None:
+        key = {"account": run.account, "run": run.number}
+        change(connection, _SQL["forget_listings_since"], **key, since_ms=first["at_ms"])
 
 
 def _hold(connection: apsw.Connection, run: Run, covered: CoveredRows, late: Collection[str]) -> None:

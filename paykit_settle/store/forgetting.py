@@ -10,6 +10,7 @@ import apsw
 from paykit_settle.errors import InvalidRequest
 from paykit_settle.lifecycle import State
 from paykit_settle.store.changes import note
+from paykit_settle.store.coverage import list_again_since
 from paykit_settle.store.elsewhere import let_go
 from paykit_settle.store.history import find_run
 from paykit_settle.store.queries import load_queries
@@ -52,6 +53,7 @@ def forget(connection: apsw.Connection, identity: str, *, decision: Decision, is
     decision.check()
     run = find_run(connection, identity)
     _check(connection, run, is_alive)
+    list_again_since(connection, run)
     of_run = {"run": run.number}
     day = {"account": run.account, "period": run.date.isoformat()}
     change(connection, _SQL["forget_own_owed"], **day, **of_run)

@@ -322,6 +322,33 @@ async def test_row_that_another_run_passed_over_for_its_sake_is_owed_once_it_is_
     await check_truth(here, fake)
 
 
+@pytest.mark.parametrize("how", ["none", "forget"])
+async def test_row_that_was_passed_over_on_an_earlier_day_is_looked_for_there_again(
+    fake: FakeProcessor, tmp_path: Path, how: str
+) -> None:
+    """While the 16th held `b`, it moved to the 15th; the 17th saw it there, and the 15th was to be listed no more."""
+    options = RunOptions(look_back_days=0, look_back_listings=1)
+    async with host(tmp_path / "paykit.db", fake.url, options=options) as here:
+        await here.run(D15)
+        release(fake, "late")
+        named = foreign(fake, 3, day=D16)
+        await here.change("DELETE FROM day_listings")
+        assert isinstance(await here.attempt(D16), SettlementConflict)
+        await here.change("DELETE FROM day_listings")
+        moved = int(str(fake.state.transaction(ACCOUNT, "a")["created"])) + 1
+        fake.state.update_transaction(ACCOUNT, "b", created=moved)
+        posted = await here.run(D17)
+        assert [row.id for row in posted.settlement.notes.moved] == ["b"]
+        left = 1 if how == "none" else 0
+        if how == "none":
+            await here.resolve(named, D16, covers="none")
+        else:
+            await here.forget(D16)
+            fake.state.remove_settlement(named)
+        assert (await here.run(D18)).total_net == 10 + 50 + left
+        await check_truth(here, fake)
+
+
 async def test_registered_row_of_the_days_own_stays_owed_and_is_settled_once(fake: FakeProcessor, here: Host) -> None:
     await taken(here, fake, "none")
     release(fake, "p")

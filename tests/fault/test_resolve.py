@@ -19,6 +19,7 @@ from paykit_settle.errors import (
     InvalidRequest,
     InvariantViolated,
     OutcomeUnknown,
+    ProcessorRejected,
     ProcessorUnavailable,
     ProtocolError,
     SettleError,
@@ -398,6 +399,16 @@ async def test_person_may_vouch_for_ours_where_the_processor_cannot_be_asked(fak
     await check_refused(here, before)
     run = await here.resolve("setl_0001", unseen=True)
     assert (run.state, run.settlement_id, await here.balance()) == (State.POSTED, "setl_0001", OURS)
+
+
+async def test_look_up_that_is_not_allowed_says_so_and_changes_nothing(fake: FakeProcessor, here: Host) -> None:
+    await unknown(here, fake)
+    before = await here.stored()
+    cue = scripted(fake)
+    cue.instead = refuse(403, method="GET")
+    with pytest.raises(ProcessorRejected, match="let this key read settlements"):
+        await here.resolve("setl_0001")
+    await check_refused(here, before)
 
 
 async def test_person_may_vouch_for_ours_where_the_processor_lists_nothing(fake: FakeProcessor, here: Host) -> None:

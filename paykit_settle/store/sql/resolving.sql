@@ -58,6 +58,14 @@ WHERE held_by_run = :run AND taken_by_run IS NULL AND (decision IS NULL OR decis
 -- name: forget_listings_of_day
 DELETE FROM day_listings WHERE account = :account AND period = :period;
 
+-- name: forget_listings_since
+-- Listings by runs that were frozen since: where a row stood that this run held then, they passed it over.
+DELETE FROM day_listings
+WHERE account = :account AND run <> :run AND run IN (SELECT run FROM attempts WHERE frozen_at_ms >= :since_ms);
+
+-- name: first_frozen
+SELECT min(frozen_at_ms) AS at_ms FROM attempts WHERE run = :run;
+
 -- name: attempts_sent
 SELECT count(*) AS attempts FROM attempts WHERE run = :run AND sent_at_ms IS NOT NULL;
 
