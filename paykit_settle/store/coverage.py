@@ -117,9 +117,8 @@ def cover(
     change(connection, _SQL["forget_listings_of_day"], account=run.account, period=run.date.isoformat())
     list_again_since(connection, run)
     register_outstanding(connection, run, owed, now_ms=now_ms)
-    let_go(
-        connection, run
-    )  # days that showed its rows are listed again: what is covered is passed over there once more
+    # Days that showed its rows are listed again; what is covered is passed over there once more.
+    let_go(connection, run)
     _hold(connection, run, covered, late)
 
 
