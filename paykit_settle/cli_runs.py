@@ -29,6 +29,7 @@ from paykit_settle.store.history import (
     read_history,
 )
 from paykit_settle.store.store import Store
+from paykit_settle.store.waiting import utc_text
 from paykit_settle.terminal import settlement_table
 from paykit_settle.window import parse_date
 
@@ -139,6 +140,10 @@ def _show(history: History, output: Output) -> None:
     print(f"{run.id}  {run.state}  {run.settlement_id or 'no settlement yet'}")
     if run.error_code:
         print(f"{run.error_code}: {run.error_detail}")
+    if run.needs_person:
+        print("waits for a person")
+    elif run.retry_at_ms is not None:
+        print(f"tried again by itself from {utc_text(run.retry_at_ms)} on")
     if run.attention:
         print(f"attention: {run.attention}")
     if attempt is None:

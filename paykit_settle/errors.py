@@ -196,10 +196,7 @@ class BalanceOutOfRange(SettleError):
 
 
 class RunRefused(SettleError):
-    """The rows or the rates do not allow an exact settlement; nothing was sent.
-
-    `problems` holds the first of them, `problem_count` says how many there were in all.
-    """
+    """Rows or rates allow no exact settlement; nothing was sent. `problems` are the first of `problem_count`."""
 
     code = "run_refused"
     http_status = 422
@@ -283,10 +280,7 @@ class ProcessorUnavailable(ProcessorError):
 
 
 class OutcomeUnknown(ProcessorError):
-    """The settlement was sent and no certain answer came: it may or may not exist at the processor.
-
-    Asking again is safe, because the same bytes go out under the same idempotency key.
-    """
+    """It was sent and no certain answer came: it may exist. Asking again is safe: the same bytes, the same key."""
 
     code = "outcome_unknown"
     http_status = 504

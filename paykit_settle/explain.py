@@ -54,6 +54,8 @@ def run_json(history: History) -> dict[str, Any]:
         "changed_at": _time(run.changed_at_ms),
         "error": run.error_code,
         "detail": run.error_detail,
+        **({"retry_at": _time(run.retry_at_ms)} if run.retry_at_ms is not None else {}),
+        **({"needs_person": True} if run.needs_person else {}),
         **({"attention": run.attention} if run.attention else {}),
         **({"covers": run.covers} if run.covers else {}),
     }

@@ -27,6 +27,7 @@ from paykit_settle.store.claim_request import (
     check_asked,
     differences,
 )
+from paykit_settle.store.coverage import list_again_since
 from paykit_settle.store.edges import keep_edges, window_of_day, window_of_run
 from paykit_settle.store.elsewhere import let_go
 from paykit_settle.store.queries import load_queries
@@ -213,6 +214,7 @@ def _take_over(connection: apsw.Connection, run: Run, wanted: ClaimRequest, is_a
         change(connection, _SQL["forget_corrections"], run=run.number)
         change(connection, _SQL["forget_differences"], run=run.number, now_ms=wanted.now_ms)
         let_go(connection, run)
+        list_again_since(connection, run)
     keeps_terms = run.terms is not None and not is_anew
     if run.terms is None and not is_anew:
         said.append(f"{run.id} was begun by an older version, which kept no terms: it keeps those of now")

@@ -1,6 +1,7 @@
 """Which rows of its evidence a run holds: all that it settled, or what a person says a settlement not of ours holds.
 
-Rows of the run's own day that are not covered are free: its day is listed again, and a later run takes them in late.
+Rows of the run's own day that are not covered are free: its day, which nobody can have listed before it was posted, is
+listed again, and a later run takes them in late.
 Rows of earlier days that it had taken in are owed again. Functions take the connection of a unit of work.
 """
 
@@ -114,7 +115,6 @@ def cover(
     change(connection, _SQL["free_owed"], **among)
     change(connection, _SQL["free_corrections"], **among)
     change(connection, _SQL["free_differences"], **among, now_ms=now_ms)
-    change(connection, _SQL["forget_listings_of_day"], account=run.account, period=run.date.isoformat())
     list_again_since(connection, run)
     register_outstanding(connection, run, owed, now_ms=now_ms)
     # Days that showed its rows are listed again; what is covered is passed over there once more.

@@ -22,6 +22,7 @@ from paykit_settle.errors import (
     SettleError,
     SettlementConflict,
 )
+from paykit_settle.explain import run_json
 from paykit_settle.found_settlements import LookUpMode
 from paykit_settle.lifecycle import State
 from paykit_settle.retry import RetryPolicy
@@ -501,3 +502,15 @@ async def test_error_of_an_open_outcome_says_so_to_whoever_asks(fake: FakeProces
     assert isinstance(found, SettleError)
     assert found.needs_person is False
     assert found.retry_at_ms is not None
+
+
+async def test_run_that_waits_is_shown_with_its_time_and_one_for_a_person_as_that(
+    fake: FakeProcessor, here: Host
+) -> None:
+    fake.fault("error_500", route=POST, nth=1)
+    assert isinstance(await here.attempt(), OutcomeUnknown)
+    shown = run_json(await here.history())
+    assert (shown["state"], "retry_at" in shown, "needs_person" in shown) == ("unknown", True, False)
+    await here.change("UPDATE runs SET needs_person = 1, retry_at_ms = NULL")
+    shown = run_json(await here.history())
+    assert ("retry_at" in shown, shown["needs_person"]) == (False, True)

@@ -17,7 +17,7 @@ from paykit_settle.money import ScaleProfile
 from paykit_settle.recheck import recheck_and_register
 from paykit_settle.run import RunOptions
 from paykit_settle.store.coverage import Covers
-from paykit_settle.store.decisions import settle_difference
+from paykit_settle.store.decisions import list_differences, settle_difference
 from paykit_settle.store.history import outstanding_rows
 from paykit_settle.store.resolving import Decision, Taken, book_taken
 from paykit_settle.store.store import clock_ms
@@ -70,6 +70,11 @@ async def owed(here: Host, *, as_of: str = D18) -> list[str]:
     return sorted(row.transaction_id for row in found)
 
 
+def totals(fake: FakeProcessor) -> list[int]:
+    """What the processor was told to settle, day by day."""
+    return [int(str(each["total_net"])) for each in fake.state.settlements(account=ACCOUNT)]
+
+
 def release(fake: FakeProcessor, *ids: str) -> None:
     for identity in ids:
         fake.state.update_transaction(ACCOUNT, identity, status="available")
@@ -101,6 +106,7 @@ async def test_day_is_listed_again_however_little_is_looked_back(
     fake: FakeProcessor, tmp_path: Path, listings: int
 ) -> None:
     options = RunOptions(look_back_days=0, look_back_listings=listings)
+    fake.state.remove_transaction(ACCOUNT, "p")  # a day that owes a row is read in any case
     async with host(tmp_path / "paykit.db", fake.url, options=options) as here:
         await taken(here, fake, "none")
         assert (await here.run(D17)).total_net == 1011
@@ -322,15 +328,49 @@ async def test_row_that_another_run_passed_over_for_its_sake_is_owed_once_it_is_
     await check_truth(here, fake)
 
 
-@pytest.mark.parametrize("how", ["none", "forget"])
+async def test_late_row_that_another_run_passed_over_for_its_sake_was_rightly_passed_over_then(
+    fake: FakeProcessor, here: Host
+) -> None:
+    """The 16th, in conflict, had taken `late` in, which then stood on the 17th; now it holds it no more."""
+    await here.run(D15)
+    release(fake, "late")
+    named = foreign(fake, 3, day=D16)
+    assert isinstance(await here.attempt(D16), SettlementConflict)
+    moved = int(str(fake.state.transaction(ACCOUNT, "d")["created"])) + 1
+    fake.state.update_transaction(ACCOUNT, "late", created=moved)
+    assert (await here.run(D17)).total_net == 1000
+    await here.resolve(named, D16, covers=["b", "c", "x"])
+    assert (await here.run(D18)).total_net == 50
+    assert (await here.run("2026-01-19")).total_net == 0
+    await check_truth(here, fake)
+
+
+async def test_difference_from_what_was_frozen_ends_with_a_row_that_is_not_covered(
+    fake: FakeProcessor, here: Host
+) -> None:
+    """Else it could be settled beside the row itself, which a later run takes in as it is."""
+    named = foreign(fake, 3, day=D16)
+    assert isinstance(await here.attempt(D16), SettlementConflict)
+    moved = int(str(fake.state.transaction(ACCOUNT, "d")["created"])) + 1
+    for identity in ("b", "c"):
+        fake.state.update_transaction(ACCOUNT, identity, created=moved, amount=70, net=70)
+    await here.run(D17)
+    await here.resolve(named, D16, covers=["c", "x"])
+    found, _ = await here.store.read(partial(list_differences, account=ACCOUNT, with_ended=False, limit=9))
+    assert [each.transaction_id for each in found] == ["c"]
+    assert (await here.run(D18)).total_net == 70
+    await check_truth(here, fake)
+
+
+@pytest.mark.parametrize("how", ["none", "forget", "retry"])
 async def test_row_that_was_passed_over_on_an_earlier_day_is_looked_for_there_again(
     fake: FakeProcessor, tmp_path: Path, how: str
 ) -> None:
     """While the 16th held `b`, it moved to the 15th; the 17th saw it there, and the 15th was to be listed no more."""
     options = RunOptions(look_back_days=0, look_back_listings=1)
     async with host(tmp_path / "paykit.db", fake.url, options=options) as here:
+        fake.state.remove_transaction(ACCOUNT, "late")  # a day that owes a row is read in any case
         await here.run(D15)
-        release(fake, "late")
         named = foreign(fake, 3, day=D16)
         await here.change("DELETE FROM day_listings")
         assert isinstance(await here.attempt(D16), SettlementConflict)
@@ -339,13 +379,14 @@ async def test_row_that_was_passed_over_on_an_earlier_day_is_looked_for_there_ag
         fake.state.update_transaction(ACCOUNT, "b", created=moved)
         posted = await here.run(D17)
         assert [row.id for row in posted.settlement.notes.moved] == ["b"]
-        left = 1 if how == "none" else 0
         if how == "none":
             await here.resolve(named, D16, covers="none")
         else:
-            await here.forget(D16)
             fake.state.remove_settlement(named)
-        assert (await here.run(D18)).total_net == 10 + 50 + left
+            await (here.forget(D16) if how == "forget" else here.run_again(D16))
+        # The 16th, tried anew, lists the 15th itself; forgotten, it leaves its own rows to nobody.
+        assert (await here.run(D18)).total_net == {"none": 11, "forget": 10, "retry": 0}[how]
+        assert sum(totals(fake)) == {"none": 1114, "forget": 1110, "retry": 1111}[how]
         await check_truth(here, fake)
 
 

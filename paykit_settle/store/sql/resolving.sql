@@ -55,9 +55,6 @@ SET decision = 'superseded', reason = 'the settlement that was taken does not ho
 WHERE held_by_run = :run AND taken_by_run IS NULL AND (decision IS NULL OR decision = 'settle')
     AND transaction_id NOT IN (SELECT value FROM json_each(:covered));
 
--- name: forget_listings_of_day
-DELETE FROM day_listings WHERE account = :account AND period = :period;
-
 -- name: forget_listings_since
 -- Listings by runs that were frozen since: where a row stood that this run held then, they passed it over.
 DELETE FROM day_listings
