@@ -20,8 +20,9 @@ from paykit_settle.cli_options import AsJson, ConfigFile, Database, ProcessorUrl
 from paykit_settle.cli_output import Output
 from paykit_settle.config import Settings
 from paykit_settle.errors import InvalidRequest
-from paykit_settle.explain import explanation, explanation_text, run_json
+from paykit_settle.explain import explanation, explanation_text
 from paykit_settle.money import format_amount
+from paykit_settle.run_shown import run_json
 from paykit_settle.store.database import refuse_half_restored
 from paykit_settle.store.history import (
     History,

@@ -5,76 +5,18 @@ Pure over what was stored; it asks nobody and decides nothing. One walk serves m
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Any
 
 from paykit_settle.difference_report import difference_json
 from paykit_settle.explain_windows import day_json, day_warnings, windows_json, windows_text
-from paykit_settle.lifecycle import State
 from paykit_settle.models import RowGroup, Settlement, SettlementLine
 from paykit_settle.money import format_amount
 from paykit_settle.notes_text import earlier_days_lines, notes_lines, taken_text
-from paykit_settle.report import settlement_json
+from paykit_settle.run_shown import time_text
 from paykit_settle.store.history import BookedEntry, History
-from paykit_settle.store.runs import Run
 
 WIDTH = 80
-
-
-def run_summary(run: Run) -> dict[str, Any]:
-    """One run in a list."""
-    return {
-        "run_id": run.id,
-        "settlement_id": run.settlement_id,
-        "state": str(run.state),
-        "account": run.account,
-        "date": run.date.isoformat(),
-        "settlement_currency": run.settlement_currency,
-        "error": run.error_code,
-        **({"attention": run.attention} if run.attention else {}),
-    }
-
-
-def run_json(history: History) -> dict[str, Any]:
-    """The run's state and, once it is frozen, its settlement: what `show` and `GET /settlements/{id}` give."""
-    run, attempt = history.run, history.attempt
-    shown: dict[str, Any] = {
-        "run_id": run.id,
-        "state": str(run.state),
-        "account": run.account,
-        "tenant": run.tenant,
-        "date": run.date.isoformat(),
-        "zone": run.zone,
-        "settlement_currency": run.settlement_currency,
-        "settlement_id": run.settlement_id,
-        "attempt": run.attempt,
-        "requested_by": run.requested_by,
-        "created_at": _time(run.created_at_ms),
-        "changed_at": _time(run.changed_at_ms),
-        "error": run.error_code,
-        "detail": run.error_detail,
-        **({"retry_at": _time(run.retry_at_ms)} if run.retry_at_ms is not None else {}),
-        **({"needs_person": True} if run.needs_person else {}),
-        **({"attention": run.attention} if run.attention else {}),
-        **({"covers": run.covers} if run.covers else {}),
-    }
-    if run.state is State.PULLING:
-        own = [page for page in history.pages if page.period == run.date.isoformat() and page.is_counted]
-        shown["progress"] = {
-            "rows": sum(page.row_count for page in own),
-            "pages": len(own),
-            "windows": sum(window.period == run.date.isoformat() for window in history.windows),
-        }
-    if attempt is not None:
-        shown |= settlement_json(attempt.settlement)
-        shown |= {
-            "status": attempt.status,
-            "idempotency_key": attempt.idempotency_key,
-            "body_sha256": attempt.body_sha256,
-            "categories": [_group(group) for group in attempt.settlement.roll_up.settled],
-        }
-    return shown
 
 
 def explanation(history: History) -> dict[str, Any]:
@@ -96,7 +38,7 @@ def explanation(history: History) -> dict[str, Any]:
                 "rows": page.row_count,
                 "has_more": page.has_more,
                 "sha256": page.body_sha256,
-                "received_at": _time(page.received_at_ms),
+                "received_at": time_text(page.received_at_ms),
                 "kept": page.is_kept,
             }
             for page in history.pages
@@ -106,8 +48,8 @@ def explanation(history: History) -> dict[str, Any]:
                 "number": each.number,
                 "idempotency_key": each.idempotency_key,
                 "body_sha256": each.body_sha256,
-                "frozen_at": _time(each.frozen_at_ms),
-                "sent_at": _time(each.sent_at_ms),
+                "frozen_at": time_text(each.frozen_at_ms),
+                "sent_at": time_text(each.sent_at_ms),
                 "outcome": each.outcome,
                 "detail": each.detail,
                 "settlement_id": each.settlement_id,
@@ -122,7 +64,7 @@ def explanation(history: History) -> dict[str, Any]:
                 "settlement_id": each.settlement_id,
                 "reason": each.reason,
                 "decided_by": each.decided_by,
-                "decided_at": _time(each.decided_at_ms),
+                "decided_at": time_text(each.decided_at_ms),
             }
             for each in history.resolutions
         ],
@@ -254,10 +196,10 @@ def _attempts(history: History) -> list[str]:
     lines = []
     for each in history.attempts:
         lines += [
-            f"Attempt {each.number}  {'taken' if each.taken else 'frozen'} {_time(each.frozen_at_ms)}, "
+            f"Attempt {each.number}  {'taken' if each.taken else 'frozen'} {time_text(each.frozen_at_ms)}, "
             f"by paykit-settle {each.program}",
             f"  key      {each.idempotency_key or 'not ours'}",
-            f"  sent     {_time(each.sent_at_ms) or 'never'}, body {each.body_sha256[:32]}…",
+            f"  sent     {time_text(each.sent_at_ms) or 'never'}, body {each.body_sha256[:32]}…",
             f"  outcome  {each.outcome or 'open'}" + (f": {each.detail}" if each.detail else ""),
         ]
     lines += [
@@ -281,26 +223,9 @@ def _name(line: SettlementLine) -> str:
     return line.currency if line.period is None else f"{line.currency} {line.period.isoformat()}"
 
 
-def _group(group: RowGroup) -> dict[str, Any]:
-    return {
-        "currency": group.currency,
-        "type": group.type,
-        "reporting_category": group.reporting_category,
-        "count": group.count,
-        "charged": group.charged,
-        "refunded": group.refunded,
-        "fees": group.fees,
-        "net": group.net,
-    }
-
-
 def _signed(amount: int) -> str:
     return f"{'-' if amount < 0 else '+'} {abs(amount)}"
 
 
 def _money(amount: int, currency: str) -> str:
     return f"{amount} {currency} ({format_amount(amount, currency)})"
-
-
-def _time(at_ms: int | None) -> str | None:
-    return None if at_ms is None else datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

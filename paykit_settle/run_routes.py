@@ -16,11 +16,12 @@ from aiohttp import web
 
 from paykit_settle.difference_report import difference_json
 from paykit_settle.errors import InvalidRequest, SettleError
-from paykit_settle.explain import explanation, run_json, run_summary
+from paykit_settle.explain import explanation
 from paykit_settle.http_json import json_response, read_json
 from paykit_settle.models import BalanceTransaction
 from paykit_settle.report import posted_json
 from paykit_settle.run_request import read_posted_request
+from paykit_settle.run_shown import run_json, run_summary
 from paykit_settle.runner import Runner
 from paykit_settle.store.decisions import list_differences
 from paykit_settle.store.history import find_run, list_runs, page_keys, page_rows, read_history

@@ -205,16 +205,7 @@ def _take_over(connection: apsw.Connection, run: Run, wanted: ClaimRequest, is_a
     keep_edges(connection, run.account, run.date, window)
     state = next_state(run.state, Event.RETRY_REJECTED if is_retry else Event.CLAIM)
     if is_retry:
-        # What the rejected attempt had taken in is free again: its pull starts anew.
-        change(connection, _SQL["forget_late_rows"], run=run.number)
-        change(connection, _SQL["forget_outstanding"], run=run.number)
-        change(connection, _SETTLED["forget_taken"], run=run.number)
-        change(connection, _SETTLED["forget_listings"], account=run.account, run=run.number)
-        change(connection, _SETTLED["forget_moved_rows"], run=run.number)
-        change(connection, _SQL["forget_corrections"], run=run.number)
-        change(connection, _SQL["forget_differences"], run=run.number, now_ms=wanted.now_ms)
-        let_go(connection, run)
-        list_again_since(connection, run)
+        _free_rows(connection, run, now_ms=wanted.now_ms)
     keeps_terms = run.terms is not None and not is_anew
     if run.terms is None and not is_anew:
         said.append(f"{run.id} was begun by an older version, which kept no terms: it keeps those of now")
@@ -233,6 +224,19 @@ def _take_over(connection: apsw.Connection, run: Run, wanted: ClaimRequest, is_a
         rates_given=run.rates_given if keeps_terms else wanted.rates_given,
     )
     return Claimed(run=taken, warnings=said)
+
+
+def _free_rows(connection: apsw.Connection, run: Run, *, now_ms: int) -> None:
+    """What the rejected attempt had taken in is free again: its pull starts anew."""
+    change(connection, _SQL["forget_late_rows"], run=run.number)
+    change(connection, _SQL["forget_outstanding"], run=run.number)
+    change(connection, _SETTLED["forget_taken"], run=run.number)
+    change(connection, _SETTLED["forget_listings"], account=run.account, run=run.number)
+    change(connection, _SETTLED["forget_moved_rows"], run=run.number)
+    change(connection, _SQL["forget_corrections"], run=run.number)
+    change(connection, _SQL["forget_differences"], run=run.number, now_ms=now_ms)
+    let_go(connection, run)
+    list_again_since(connection, run)
 
 
 def _is_worn_out(run: Run, wanted: ClaimRequest) -> bool:

@@ -22,11 +22,11 @@ from paykit_settle.errors import (
     SettleError,
     SettlementConflict,
 )
-from paykit_settle.explain import run_json
 from paykit_settle.found_settlements import LookUpMode
 from paykit_settle.lifecycle import State
 from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import RunOptions
+from paykit_settle.run_shown import run_json
 from paykit_settle.store.runs import current_attempt
 from tests.fault.stage import (
     ACCOUNT,

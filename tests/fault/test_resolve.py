@@ -25,13 +25,14 @@ from paykit_settle.errors import (
     SettleError,
     SettlementConflict,
 )
-from paykit_settle.explain import explanation, explanation_text, run_json
+from paykit_settle.explain import explanation, explanation_text
 from paykit_settle.lifecycle import State
 from paykit_settle.money import ScaleProfile
 from paykit_settle.report import posted_json
 from paykit_settle.resolving import Resolver, Wish
 from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import RunOptions
+from paykit_settle.run_shown import run_json
 from paykit_settle.store.changes import changes
 from paykit_settle.store.check import check_ledger
 from paykit_settle.store.coverage import Covers

@@ -20,13 +20,14 @@ from paykit_settle.budget import RequestBudget
 from paykit_settle.checking import verify_run
 from paykit_settle.client import ProcessorClient
 from paykit_settle.direct import DirectConnections
-from paykit_settle.explain import explanation, explanation_text, run_json
+from paykit_settle.explain import explanation, explanation_text
 from paykit_settle.lifecycle import Step
 from paykit_settle.models import PostedSettlement
 from paykit_settle.page_wire import Page, PageReader
 from paykit_settle.retry import RetryPolicy
 from paykit_settle.run import RunOptions
 from paykit_settle.run_request import make_run_request
+from paykit_settle.run_shown import run_json
 from paykit_settle.runner import Runner
 from paykit_settle.store.history import History, find_run, page_keys, page_rows, read_history
 from paykit_settle.store.runs import run_by_day

@@ -30,7 +30,7 @@ RANKS = [
     ["asking", "httpx_sender"],
     ["client"],
     ["store"],
-    ["explain_windows", "difference_report", "filter_check"],
+    ["explain_windows", "difference_report", "run_shown", "filter_check"],
     ["run", "explain", "transfers"],
     ["claiming", "looking_up", "open_outcomes"],
     ["page_buffer", "lookups"],
