@@ -13,7 +13,7 @@ from paykit_settle.explain_windows import day_json, day_warnings, windows_json, 
 from paykit_settle.models import RowGroup, Settlement, SettlementLine
 from paykit_settle.money import format_amount
 from paykit_settle.notes_text import earlier_days_lines, notes_lines, taken_text
-from paykit_settle.run_shown import time_text
+from paykit_settle.run_shown import run_json, time_text
 from paykit_settle.store.history import BookedEntry, History
 
 WIDTH = 80

@@ -3,6 +3,7 @@
 Without these a correction could be counted in the wrong column, leave a fee behind, or settle a payout.
 """
 
+from dataclasses import replace
 from datetime import date as Date
 from itertools import pairwise
 
@@ -196,6 +197,16 @@ def test_sum_beyond_the_range_leaves_out_the_correction_that_takes_it_there() ->
     assert "charged is beyond" in done.left_out[0][1]
     with pytest.raises(RunRefused):
         with_corrections(None, most, scale=ISO)
+
+
+def test_later_corrections_of_a_row_wait_for_one_that_is_left_out() -> None:
+    """Usd became a currency that has no exponent, and then usd again: the second alone would add the row once more."""
+    first = correction(row("t1", 1000), row("t1", 1000, currency="xxq"))
+    second = replace(correction(row("t1", 1000, currency="xxq"), row("t1", 1100)), revision=2)
+    other = correction(row("t2", 5), row("t2", 7), identity="t2")
+    done = corrected([], [second, other, first], scale=ISO)
+    assert [each.transaction_id for each in done.taken] == ["t2"]
+    assert [(each.revision, "earlier correction" in why) for each, why in done.left_out] == [(1, False), (2, True)]
 
 
 def test_several_revisions_of_a_row_add_up_to_the_last() -> None:
