@@ -189,7 +189,7 @@ class SettlementPoster:
         """Ends the run where a restored database may have forgotten that the day was posted, and nobody can look."""
         restored_ms = await self._store.read(restored_at_ms)
         if restored_ms is not None and run.window_end_s * 1000 <= restored_ms:
-            raise await self._end(run, Event.FAIL, may_be_posted(run), needs_person=True)
+            raise await self._end(run, Event.LOSE, may_be_posted(run), needs_person=True)
 
     async def _book(
         self, run: Run, attempt: Attempt, settlement_id: str, status: str, *, attention: str | None = None

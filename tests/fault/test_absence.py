@@ -272,11 +272,22 @@ async def test_restored_database_posts_a_day_that_it_may_have_forgotten_on_a_per
         found = await once.attempt()
         assert isinstance(found, SettlementConflict)
         assert "--after-restore-checked" in str(found)
-        await check_waits(once, State.FAILED, for_person=True)
+        await check_waits(once, for_person=True)
     assert posts(fake) == []
     await once.run(after_restore_checked=True)
     cue.behave()
     await check_posted(once, fake)
+
+
+async def test_day_that_a_restored_database_has_forgotten_can_be_resolved_as_posted(
+    fake: FakeProcessor, once: Host
+) -> None:
+    cue = scripted(fake)
+    cue.instead = refuse(404, method="GET", path=SETTLEMENTS)
+    await once.change("UPDATE database_facts SET restored_at_ms = ?", 2_000_000_000_000)
+    assert isinstance(await once.attempt(), SettlementConflict)
+    assert (await once.resolve("setl_0001", unseen=True)).state is State.POSTED
+    assert (posts(fake), await once.balance()) == ([], TOTAL)
 
 
 async def test_day_that_ended_after_the_restore_needs_no_word(fake: FakeProcessor, once: Host) -> None:
