@@ -62,5 +62,6 @@ def may_be_posted(run: Run) -> SettlementConflict:
     """A restored database may have forgotten it, and nobody can look."""
     return SettlementConflict(
         f"{run.account} on {run.date} may have been posted by a run that this restored database has forgotten, and the "
-        "processor lists no settlements: make sure that it was not, and say so with --after-restore-checked, or resolve it"
+        "processor lists no settlements: make sure that it was not, and say so with --after-restore-checked, or "
+        "resolve it"
     )
